@@ -68,12 +68,12 @@ pub(crate) fn after_power_cut(protocol: ProtocolKind, info: &RegionInfo) -> &'st
              last seconds is lost"
         }
         (_, RegionKind::Tmpfs | RegionKind::Anonymous) => {
-            "what the directory has: the region is in memory; writes of the last flush period and names of the \
-             last second are lost"
+            "what the directory has: the region is in memory; writes of the last flush period, and names and \
+             small new files of the last second are lost"
         }
         (_, RegionKind::File) => {
             "what the directory has: the region only stands in for persistent memory; writes of the last flush \
-             period and names of the last second are lost"
+             period, and names and small new files of the last second are lost"
         }
         _ => "what the directory has, for certain: it is not known whether this memory keeps its contents",
     }

@@ -68,7 +68,10 @@ pub struct SessionOptions {
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
         let cpus = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
-        SessionOptions { threads_max: 64, threads_idle: cpus.clamp(2, 16), transport: Transport::default() }
+        // Each program has more requests under way than one: RELEASE and FORGET are answered beside its next
+        // call. Threads that end after each of them would take longer to begin again than what they do.
+        let threads_idle = (4 * cpus).clamp(8, 16);
+        SessionOptions { threads_max: 64, threads_idle, transport: Transport::default() }
     }
 }
 

@@ -23,6 +23,8 @@ use crate::superblock::Superblock;
 
 /// Files that stay open below the cache although nothing has them open above it.
 const IDLE_FILES_MAX: usize = 1024;
+/// The same, with new ones: these are released once they are flushed.
+const NEW_FILES_MAX: usize = 4096;
 
 /// A file that is open; [`Cache::close`] closes it.
 #[derive(Debug)]
@@ -50,6 +52,8 @@ pub struct Cache<M: CacheMedium> {
     /// Files that were not in the directory when the cache was opened, and have chunks.
     pub(crate) orphans: Mutex<BTreeMap<FileId, Found>>,
     pub(crate) names: Arc<Names<M>>,
+    /// Files without names that a flush was under way of: the flusher forgets them.
+    pub(crate) departed: Mutex<Vec<Arc<File>>>,
     /// What the backing store has of a file without a name may not be all that was written to it.
     pub(crate) has_lost: AtomicBool,
     pub(crate) superblock: Superblock,
@@ -120,13 +124,19 @@ impl<M: CacheMedium> Cache<M> {
             // Nothing has it open: nothing uses a lease of it.
             shared.set_leased(false);
         }
-        let removal = state.removal.take();
+        let is_removed = state.removal.is_some();
         drop(state);
-        match removal {
-            Some(intent) => self.forget(&handle.file, Some(intent)),
-            None if self.files.len() > IDLE_FILES_MAX => self.release(&handle.file),
-            None => Ok(()),
+        match is_removed {
+            true => self.forget_unused(&handle.file),
+            false if self.are_many(&handle.file) => self.release(&handle.file),
+            false => Ok(()),
         }
+    }
+
+    /// Whether a file that nothing has open any more has to go. What the flusher will flush soon can stay.
+    fn are_many(&self, file: &File) -> bool {
+        let len = self.files.len();
+        len > IDLE_FILES_MAX && (len > NEW_FILES_MAX || !self.names.is_recent(file.id))
     }
 
     /// Gives up a file that nothing has open, so that not every file that was ever open stays open below.
@@ -196,26 +206,38 @@ impl<M: CacheMedium> Cache<M> {
     /// The first; all files were tried. What was not written stays in PM, and is tried again by the next
     /// flush.
     pub fn flush(&self) -> Result<(), Error> {
+        self.forget_departed()?;
         let flushed = self.see_to_trouble()?.and(self.protocol.flush(None));
         flushed.and(self.names.sync())
     }
 
     /// Does what a flusher does time after time: a flush, or with the protocol Log, what is due. Names are
-    /// synced once there is a reason to.
+    /// synced once there is a reason to. Small files that are so new that the directory may lack their names
+    /// stay in PM until then: many are gone before.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn tend(&self) -> Result<(), Error> {
+        self.forget_departed()?;
         let trouble = self.see_to_trouble()?;
-        let (tended, synced) = (self.protocol.tend(), self.names.sync_if_due());
-        if tended? && self.files.len() > IDLE_FILES_MAX {
-            let mut idle = self.files.all();
-            idle.retain(|file| lock(&file.state).opens == 0);
-            for file in idle {
-                self.release(&file)?;
-            }
+        // First: what is not new any more is flushed at once.
+        let synced = self.names.sync_if_due();
+        let tended = self.protocol.tend(&|file| self.names.may_wait(file.id));
+        if tended? {
+            self.release_idle()?;
         }
         trouble.and(synced)
+    }
+
+    /// Gives up files that nothing has open, if they are many.
+    fn release_idle(&self) -> Result<(), Error> {
+        let excess = self.files.len().saturating_sub(IDLE_FILES_MAX);
+        if excess == 0 {
+            return Ok(());
+        }
+        let mut idle = self.files.all();
+        idle.retain(|file| lock(&file.state).opens == 0 && !self.names.is_recent(file.id));
+        idle.iter().take(excess).try_for_each(|file| self.release(file))
     }
 
     /// Completes truncations, and flushes files whose last flush failed; the first of their errors.

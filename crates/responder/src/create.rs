@@ -163,7 +163,7 @@ impl<M: CacheMedium> Cache<M> {
         let orphans = Mutex::new(BTreeMap::new());
         let (seed, root) = (Seed::new(superblock.cache), superblock.directory.id);
         let names = Arc::new(Names::new(last, seed, Arc::clone(&backing), root));
-        let has_lost = AtomicBool::new(false);
-        Cache { protocol, backing, files, intents, keys, orphans, names, has_lost, superblock }
+        let (departed, has_lost) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+        Cache { protocol, backing, files, intents, keys, orphans, names, departed, has_lost, superblock }
     }
 }

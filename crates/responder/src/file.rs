@@ -18,7 +18,7 @@ const FITS_BYTES: u64 = 1 << 31;
 /// A file that is open, or has chunks in PM.
 ///
 /// Concurrency: the locks are taken in this order: `size`, `flush`, a group of slots, `state`. No thread that
-/// holds `flush` of a file takes `size` of any.
+/// holds `flush` of a file takes `size` of any; `flush` of several is taken in the order of their keys.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) id: FileId,

@@ -254,7 +254,7 @@ impl<M: CacheMedium> Cache<M> {
         note(grave)?;
         let Some(file) = file else { return done };
         let mut state = lock(&file.state);
-        if state.opens > 0 {
+        if state.opens > 0 || self.departs_later(&file) {
             state.removal = intent;
             return done;
         }

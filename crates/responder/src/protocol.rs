@@ -1,7 +1,5 @@
 //! How writes become durable and consistent in PM: what the protocols have in common.
 
-use fastness_sync::lock;
-
 use crate::error::Error;
 use crate::file::File;
 use crate::stats::Status;
@@ -71,25 +69,19 @@ pub(crate) trait Protocol: Send + Sync {
     /// The first; the others were tried nevertheless.
     fn flush(&self, file: Option<&File>) -> Result<(), Error>;
 
-    /// What is to be done time after time; says whether more files can be released after it.
+    /// What is to be done time after time; says whether more files can be released after it. A file that
+    /// `may_wait` is flushed later, unless it takes much room.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
-    fn tend(&self) -> Result<bool, Error> {
-        self.flush(None).map(|()| false)
-    }
+    fn tend(&self, may_wait: &dyn Fn(&File) -> bool) -> Result<bool, Error>;
 
     /// Gives up what there is of a file of this length that nothing has open; `false`: not yet. The caller
     /// holds `size` alone.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
-    fn release(&self, file: &File, size: u64) -> Result<bool, Error> {
-        self.flush(Some(file))?;
-        let _flush = lock(&file.flush);
-        self.cut(file, 0, size)?;
-        Ok(true)
-    }
+    fn release(&self, file: &File, size: u64) -> Result<bool, Error>;
 
     /// Says what there is.
     ///

@@ -84,8 +84,8 @@ impl<M: CacheMedium> Protocols<M> {
     }
 
     /// Gives the backing store what only PM has of a file that has lost its last name.
-    pub(crate) fn leave(&self, file: &File) -> Result<(), Error> {
-        self.chunks().map_or(Ok(()), |chunks| chunks.leave(file))
+    pub(crate) fn leave(&self, file: &File, size: u64) -> Result<(), Error> {
+        self.chunks().map_or(Ok(()), |chunks| chunks.leave(file, size))
     }
 
     pub(crate) fn orphaned_chunks(&self, status: &Status) -> Result<u64, Error> {
@@ -157,10 +157,10 @@ impl<M: CacheMedium> Protocol for Protocols<M> {
         }
     }
 
-    fn tend(&self) -> Result<bool, Error> {
+    fn tend(&self, may_wait: &dyn Fn(&File) -> bool) -> Result<bool, Error> {
         match self {
-            Protocols::Chunks(chunks) => chunks.tend(),
-            Protocols::Log(log) => log.tend(),
+            Protocols::Chunks(chunks) => chunks.tend(may_wait),
+            Protocols::Log(log) => log.tend(may_wait),
         }
     }
 

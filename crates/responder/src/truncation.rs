@@ -13,7 +13,44 @@ use crate::intent::Intent;
 use crate::medium::CacheMedium;
 use crate::protocol::Protocol;
 
+/// Files that are forgotten later are at most so many: each has an intent.
+const DEPARTED_MAX: usize = 16;
+
 impl<M: CacheMedium> Cache<M> {
+    /// Leaves a file without a name to the flusher, if a flush of it is under way: nobody waits for what
+    /// nobody will see.
+    pub(crate) fn departs_later(&self, file: &Arc<File>) -> bool {
+        if file.flushing_since_ns.load(Ordering::Relaxed) == 0 || self.protocol.chunks().is_none() {
+            return false;
+        }
+        let mut departed = lock(&self.departed);
+        let has_room = departed.len() < DEPARTED_MAX;
+        if has_room {
+            departed.push(Arc::clone(file));
+        }
+        has_room
+    }
+
+    /// Forgets the files that were left for later; the first error.
+    pub(crate) fn forget_departed(&self) -> Result<(), Error> {
+        let (departed, mut result) = (std::mem::take(&mut *lock(&self.departed)), Ok(()));
+        for file in departed {
+            result = result.and(self.forget_unused(&file));
+        }
+        result
+    }
+
+    /// Forgets a file without a name, if nothing has it open.
+    pub(crate) fn forget_unused(&self, file: &Arc<File>) -> Result<(), Error> {
+        // Nobody opens it meanwhile.
+        let _held = self.names.hold_file(file.id);
+        let removal = {
+            let mut state = lock(&file.state);
+            if state.opens > 0 { None } else { state.removal.take() }
+        };
+        removal.map_or(Ok(()), |intent| self.forget(file, Some(intent)))
+    }
+
     /// Gives up everything in PM of a file without a name.
     pub(crate) fn forget(&self, file: &Arc<File>, intent: Option<usize>) -> Result<(), Error> {
         let mut size = file.size.hold()?;
@@ -21,7 +58,7 @@ impl<M: CacheMedium> Cache<M> {
         // With a truncation that is not completed, it has chunks beyond its length.
         let unfinished = file.set_truncation(None);
         // Who has found it may open it still: then the backing store alone has its bytes.
-        if unfinished.is_some() || self.protocol.leave(file).is_err() {
+        if unfinished.is_some() || self.protocol.leave(file, *size).is_err() {
             self.has_lost.store(true, Ordering::Relaxed);
         }
         self.protocol.cut(file, 0, unfinished.map_or(*size, |_| i64::MAX as u64))?;

@@ -43,6 +43,7 @@ impl Gate {
 }
 
 struct Hung {
+    recorder: Recorder,
     cache: Arc<Cache<Pm>>,
     backing: MemoryBacking,
     gate: Arc<Gate>,
@@ -57,7 +58,7 @@ fn hung(protocol: ProtocolKind) -> Hung {
     let options = options(CHUNK).clock(now);
     let region = Pm::whole(&recorder, &Arc::new(Power::default()));
     let cache = Cache::create(region, Arc::new(backing.clone()), &options).unwrap();
-    Hung { cache: Arc::new(cache), backing, gate: Arc::default() }
+    Hung { recorder, cache: Arc::new(cache), backing, gate: Arc::default() }
 }
 
 fn now() -> u64 {
@@ -77,6 +78,13 @@ impl Hung {
             }
             Verdict::Do
         });
+    }
+
+    /// What a crash leaves that takes nothing of what the directory was given.
+    fn after_a_crash(&self) -> (Cache<Pm>, Recovered) {
+        let recorder = Recorder::new(self.recorder.image(), RecordStyle::NonTemporal);
+        let (region, below) = (Pm::whole(&recorder, &Arc::default()), self.backing.crashed(|| true));
+        Cache::open(region, Arc::new(below), &options(CHUNK)).unwrap()
     }
 
     /// Does something that waits for nothing.
@@ -262,4 +270,72 @@ fn a_read_sees_a_write_whole_although_the_directory_answers_late() {
     let mut buffer = [0; 2 * CHUNK as usize];
     world.cache.read(&below, 0, &mut buffer).unwrap();
     assert_eq!(buffer, [7; 2 * CHUNK as usize]);
+}
+
+/// A flush goes on with a file that has no name any more: who removes it does not wait. A crash meanwhile
+/// leaves nothing of it.
+#[test]
+fn a_removal_does_not_wait_for_a_flush_of_its_file() {
+    for protocol in [ProtocolKind::Fr, ProtocolKind::Melo] {
+        let world = hung(protocol);
+        let file = world.open("file");
+        world.cache.write(&file, 0, &[1; 100]).unwrap();
+        world.cache.close(file).unwrap();
+        world.hang_at(|call| call == Call::Sync);
+        std::thread::scope(|scope| {
+            let flush = scope.spawn(|| world.cache.flush());
+            world.gate.until_waiting(1);
+            world.at_once("a removal", |cache| cache.unlink(Path::new("file")).unwrap());
+            world.at_once("a new file of that name", |cache| {
+                let file = cache.open_file(Path::new("file"), Some(0o600), 0).unwrap();
+                cache.write(&file, 0, b"new").unwrap();
+            });
+            let (cache, recovered) = world.after_a_crash();
+            assert_eq!((recovered.orphaned_chunks, recovered.removals), (0, 1), "{recovered:?}");
+            let found = content(&cache, &cache.open_file(Path::new("file"), None, 0).unwrap());
+            assert_eq!(found, b"new");
+            world.gate.open();
+            flush.join().unwrap().unwrap();
+        });
+        world.cache.flush().unwrap();
+        assert_eq!(world.cache.status().unwrap().dirty_chunks, 0);
+        assert_eq!(world.backing.contents()[Path::new("file")], b"new");
+        assert_eq!(world.after_a_crash().1, Recovered::default(), "nothing is left to do");
+    }
+}
+
+/// While several files are flushed, each has been written and waits for its sync. A sync of it by somebody
+/// else that failed would make the directory forget what was written, and the next one would not tell.
+#[test]
+fn nobody_syncs_a_file_between_its_write_and_its_sync() {
+    let world = hung(ProtocolKind::Fr);
+    ["a", "b"].into_iter().for_each(|name| world.backing.put(name, b""));
+    let (a, b) = (world.open("a"), world.open("b"));
+    world.cache.write(&a, 0, b"first").unwrap();
+    world.cache.write(&b, 0, b"second").unwrap();
+    let (gate, syncs) = (world.gate.clone(), AtomicU64::new(0));
+    world.backing.set_hook(move |call| match call {
+        Call::Sync => match syncs.fetch_add(1, Ordering::SeqCst) {
+            0 => {
+                gate.wait();
+                Verdict::Do
+            }
+            1 => Verdict::Refuse(5),
+            _ => Verdict::Do,
+        },
+        _ => Verdict::Do,
+    });
+    std::thread::scope(|scope| {
+        let flush = scope.spawn(|| world.cache.flush());
+        world.gate.until_waiting(1);
+        let other = scope.spawn(|| world.cache.flush_file(&b));
+        std::thread::sleep(Duration::from_millis(50));
+        world.gate.open();
+        let results = [flush.join().unwrap(), other.join().unwrap()];
+        assert_eq!(results.iter().filter(|result| result.is_err()).count(), 1, "{results:?}");
+    });
+    world.cache.flush().unwrap();
+    let below = world.backing.crashed(|| false).contents();
+    assert_eq!(below[Path::new("a")], b"first");
+    assert_eq!(below[Path::new("b")], b"second");
 }

@@ -1,6 +1,7 @@
 //! Mounts of a small file system, over both ways from the kernel. They need root, and are skipped without.
 #![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -20,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Folder {
     is_said: AtomicBool,
     is_slow: AtomicBool,
+    /// Threads that have said how much space there is.
+    threads: Mutex<HashSet<std::thread::ThreadId>>,
 }
 
 const FILE: u64 = 2;
@@ -67,6 +70,7 @@ impl Files for Folder {
     }
 
     fn space(&self, _: Caller<'_>) -> Reply<Space> {
+        lock(&self.threads).insert(std::thread::current().id());
         Ok(Space { files: 7, block_bytes: 512, ..Space::default() })
     }
 
@@ -205,4 +209,22 @@ fn no_request_is_left_behind_those_that_are_put_off() {
         }
         mounted.end();
     }
+}
+
+/// Four programs, each with one request at a time.
+#[test]
+fn few_programs_keep_the_same_threads() {
+    let Some(mounted) = Mounted::new(None) else { return };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    rustix::fs::statvfs(mounted.path()).unwrap();
+                }
+            });
+        }
+    });
+    let threads = lock(&mounted.files.threads).len();
+    assert!(threads <= 16, "{threads} threads have answered 2000 requests");
+    mounted.end();
 }

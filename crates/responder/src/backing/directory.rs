@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
-use rustix::fs::{CWD, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{Advice, CWD, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
 use super::nodes::{self, Node};
@@ -287,6 +288,12 @@ impl BackingFile for DirectoryFile {
     /// (`docs/adr/2026-11-27-flushes-through-the-page-cache.md`).
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.writer()?.write_all_at(data, offset)
+    }
+
+    /// The advice makes Linux begin to write what is dirty; what is being written stays in the page cache.
+    fn begin_sync(&self, offset: u64, len: u64) {
+        // The sync does it otherwise.
+        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed);
     }
 
     fn truncate(&self, size: u64) -> io::Result<()> {

@@ -82,6 +82,9 @@ pub trait BackingFile: Send + Sync + fmt::Debug {
     /// As above; any part of `data` may have been written.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
+    /// What was written there is about to be synced, after other files are written: the store may begin.
+    fn begin_sync(&self, _offset: u64, _len: u64) {}
+
     /// Sets the length. Durable after [`sync`](Self::sync) only.
     ///
     /// # Errors

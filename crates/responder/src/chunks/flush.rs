@@ -15,6 +15,14 @@ use super::ChunkStore;
 /// Chunks that follow each other are written at once, up to so many bytes.
 const RUN_BYTES: usize = 1 << 20;
 
+/// A file does not wait with more dirty bytes than that: it would take much room.
+const WAITING_BYTES: u64 = 64 << 10;
+/// Dirty chunks of files that wait are at most this part of the slots.
+const WAITING_SHARE: u64 = 8;
+/// Files that are written one after the other before the first of them is synced, and their chunks.
+const BATCH_FILES: usize = 16;
+const BATCH_CHUNKS: usize = 1024;
+
 /// A chunk that was given to the backing store, and how it was tagged then.
 struct Written {
     group: usize,
@@ -45,20 +53,63 @@ impl<M: CacheMedium> ChunkStore<M> {
         Ok(found)
     }
 
+    /// Which chunks are dirty of a file that ends at `size`. Of a short one only its own slots are looked at.
+    pub(super) fn dirty_before(&self, file: &File, size: u64) -> Result<Vec<u64>, Error> {
+        let chunks = size.div_ceil(self.geometry.chunk_bytes);
+        if chunks > self.groups.len() as u64 {
+            let dirty = self.dirty_chunks(Some(file.key))?;
+            return Ok(dirty.into_iter().map(|(_, index)| index).collect());
+        }
+        let mut indices = Vec::new();
+        for index in 0..chunks {
+            let (number, slot) = self.place(file.key, index);
+            let found = self.hold(number)?.find(slot, file.key, index)?;
+            indices.extend(found.filter(|(_, tag)| tag.is_dirty()).map(|_| index));
+        }
+        Ok(indices)
+    }
+
     pub(super) fn flush_dirty(&self, file: Option<&File>) -> Result<(), Error> {
         let dirty = self.dirty_chunks(file.map(|file| file.key))?;
         if let Some(file) = file.filter(|_| dirty.is_empty()) {
             file.failure.store(0, Ordering::Relaxed);
         }
-        let mut result = Ok(());
+        self.flush_files(&dirty, |_, _| true)
+    }
+
+    /// Flushes what is dirty, but for small files that may wait, as long as there is much room.
+    pub(super) fn flush_due(&self, may_wait: &dyn Fn(&File) -> bool) -> Result<(), Error> {
+        let dirty = self.dirty_chunks(None)?;
+        let mut waiting = 0;
+        self.flush_files(&dirty, |file, chunks| {
+            let is_small = chunks * self.geometry.chunk_bytes <= WAITING_BYTES;
+            let has_room = (waiting + chunks) * WAITING_SHARE <= self.geometry.slots;
+            // Under a journal, the next write to a dirty chunk would wait for its flush.
+            let waits = is_small && has_room && self.journals.is_empty() && may_wait(file);
+            waiting += if waits { chunks } else { 0 };
+            !waits
+        })
+    }
+
+    /// Flushes those files of which `is_due` says so, told how many dirty chunks they have.
+    fn flush_files(
+        &self,
+        dirty: &[(u64, u64)],
+        mut is_due: impl FnMut(&File, u64) -> bool,
+    ) -> Result<(), Error> {
+        let (mut batch, mut chunks, mut result) = (Vec::new(), 0, Ok(()));
         for of_one in dirty.chunk_by(|(first, _), (second, _)| first == second) {
             // What belongs to no file stays where it is; the status counts it.
-            if let Some(file) = self.file_by_key(of_one[0].0) {
-                let indices: Vec<u64> = of_one.iter().map(|&(_, index)| index).collect();
-                result = result.and(self.flush_chunks(&file, &indices));
+            let file = self.file_by_key(of_one[0].0);
+            let Some(file) = file.filter(|file| is_due(file, of_one.len() as u64)) else { continue };
+            if batch.len() == BATCH_FILES || chunks + of_one.len() > BATCH_CHUNKS {
+                result = result.and(self.flush_batch(&std::mem::take(&mut batch)));
+                chunks = 0;
             }
+            batch.push((file, of_one.iter().map(|&(_, index)| index).collect()));
+            chunks += of_one.len();
         }
-        result
+        result.and(self.flush_batch(&batch))
     }
 
     fn file_by_key(&self, key: u64) -> Option<Arc<File>> {
@@ -71,10 +122,43 @@ impl<M: CacheMedium> ChunkStore<M> {
         self.flush_chunks(&file, &[tag.index])
     }
 
-    fn flush_chunks(&self, file: &File, indices: &[u64]) -> Result<(), Error> {
+    pub(super) fn flush_chunks(&self, file: &File, indices: &[u64]) -> Result<(), Error> {
         let _flush = lock(&file.flush);
+        self.begin_flush(file);
+        self.end_flush(file, self.write_out(file, indices, false))
+    }
+
+    /// Flushes several files: all are written before the first is synced, so that the backing store can make
+    /// one transaction of them.
+    fn flush_batch(&self, batch: &[(Arc<File>, Vec<u64>)]) -> Result<(), Error> {
+        // Until they are synced: a sync of another thread that fails would make the backing store forget what
+        // was written, and that of this one would not tell. In the order of their keys: no two threads wait
+        // for each other.
+        let _held: Vec<_> = batch.iter().map(|(file, _)| lock(&file.flush)).collect();
+        let write = |(file, indices): &(Arc<File>, Vec<u64>)| {
+            self.begin_flush(file);
+            self.write_out(file, indices, batch.len() > 1)
+        };
+        let written: Vec<_> = batch.iter().map(write).collect();
+        let mut result = Ok(());
+        for ((file, _), written) in batch.iter().zip(written) {
+            result = result.and(self.end_flush(file, written));
+        }
+        result
+    }
+
+    fn begin_flush(&self, file: &File) {
         file.flushing_since_ns.store((self.clock)().max(1), Ordering::Relaxed);
-        let result = self.write_out(file, indices).and_then(|written| self.mark_clean(&written));
+    }
+
+    /// Syncs what was written. The caller holds `flush` of the file, and did while it was written.
+    fn end_flush(&self, file: &File, written: Result<Vec<Written>, Error>) -> Result<(), Error> {
+        let result = written.and_then(|written| {
+            if !written.is_empty() {
+                file.backing.sync().map_err(Error::backing("sync a file"))?;
+            }
+            self.mark_clean(&written)
+        });
         file.flushing_since_ns.store(0, Ordering::Relaxed);
         if let Some(files) = self.files.as_ref().filter(|_| result.is_err()) {
             files.note_trouble();
@@ -83,21 +167,25 @@ impl<M: CacheMedium> ChunkStore<M> {
         result
     }
 
-    /// Writes chunks of a file, which are durable on return.
-    fn write_out(&self, file: &File, indices: &[u64]) -> Result<Vec<Written>, Error> {
-        let written = self.copy_out(file, indices, |offset, data| file.backing.write_at(offset, data))?;
+    /// Writes chunks of a file; `is_one_of_many`: others are written before it is synced.
+    fn write_out(&self, file: &File, indices: &[u64], is_one_of_many: bool) -> Result<Vec<Written>, Error> {
+        let written = self.copy_out(file, indices, |offset, data| {
+            file.backing.write_at(offset, data)?;
+            if is_one_of_many {
+                file.backing.begin_sync(offset, data.len() as u64);
+            }
+            Ok(())
+        })?;
         if let Some(modified_ns) = written.iter().map(|written| written.tag.timestamp).max() {
             file.backing.set_modified(modified_ns).map_err(Error::backing("set a file's time"))?;
-            file.backing.sync().map_err(Error::backing("sync a file"))?;
         }
         Ok(written)
     }
 
     /// Gives the backing store what only PM has of a file that has lost its last name. None of that is ever
     /// durable. The caller holds `flush` of the file.
-    pub(crate) fn leave(&self, file: &File) -> Result<(), Error> {
-        let dirty = self.dirty_chunks(Some(file.key))?;
-        let indices: Vec<u64> = dirty.into_iter().map(|(_, index)| index).collect();
+    pub(crate) fn leave(&self, file: &File, size: u64) -> Result<(), Error> {
+        let indices = self.dirty_before(file, size)?;
         self.copy_out(file, &indices, |offset, data| file.backing.write_at(offset, data)).map(drop)
     }
 

@@ -20,8 +20,8 @@ mod recover;
 
 use std::sync::Arc;
 
-use fastness_sync::Mutex;
 use fastness_sync::atomic::{AtomicU64, Ordering};
+use fastness_sync::{Mutex, lock};
 
 use crate::backing::CacheId;
 use crate::board::Board;
@@ -220,6 +220,17 @@ impl<M: CacheMedium> Protocol for ChunkStore<M> {
 
     fn flush(&self, file: Option<&File>) -> Result<(), Error> {
         self.flush_dirty(file)
+    }
+
+    fn tend(&self, may_wait: &dyn Fn(&File) -> bool) -> Result<bool, Error> {
+        self.flush_due(may_wait).map(|()| true)
+    }
+
+    fn release(&self, file: &File, size: u64) -> Result<bool, Error> {
+        self.flush_chunks(file, &self.dirty_before(file, size)?)?;
+        let _flush = lock(&file.flush);
+        self.cut_file(file, 0, size)?;
+        Ok(true)
     }
 
     fn fill(&self, status: &mut Status) -> Result<(), Error> {

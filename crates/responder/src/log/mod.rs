@@ -240,7 +240,7 @@ impl<M: CacheMedium> Protocol for LogStore<M> {
         }
     }
 
-    fn tend(&self) -> Result<bool, Error> {
+    fn tend(&self, _: &dyn Fn(&File) -> bool) -> Result<bool, Error> {
         self.tend_log()
     }
 

@@ -89,8 +89,17 @@ struct State<M> {
     /// Lines that calls have reserved.
     reserved: u64,
     unsynced: Unsynced,
-    /// The last record with attributes of each file: it may exist only by records.
-    recent: HashMap<FileId, u64>,
+    /// Files that may exist only by records.
+    recent: HashMap<FileId, Recent>,
+}
+
+/// What there is to know of a new file.
+#[derive(Debug, Default)]
+struct Recent {
+    /// Its last record with attributes.
+    number: u64,
+    /// It has taken the place of another file.
+    replaces: bool,
 }
 
 /// Room for the records of a call, until this is dropped.
@@ -153,6 +162,12 @@ impl<M: CacheMedium> Names<M> {
     /// Whether the file may exist only by records.
     pub(crate) fn is_recent(&self, id: FileId) -> bool {
         lock(&self.state).recent.contains_key(&id)
+    }
+
+    /// Whether the bytes of the file may wait for its name: it is new, and nothing was given up for it. A
+    /// directory that has lost its region would have an empty file in place of an older one.
+    pub(crate) fn may_wait(&self, id: FileId) -> bool {
+        lock(&self.state).recent.get(&id).is_some_and(|recent| !recent.replaces)
     }
 
     /// Waits until what was found below is durable, or has a record.
@@ -245,6 +260,10 @@ impl<M: CacheMedium> Names<M> {
         for (id, node) in done.changed {
             state.unsynced.change(id, node);
         }
+        // Something has the name of what lost it.
+        for id in done.record.names.iter().filter(|_| done.grave.is_some()).filter_map(|name| name.after) {
+            state.recent.entry(id).and_modify(|recent| recent.replaces = true);
+        }
         state.unsynced.bury(tail, done.grave);
         let Some((bytes, lines)) = encoded else {
             drop(state);
@@ -252,7 +271,7 @@ impl<M: CacheMedium> Names<M> {
         };
         let number = state.log.append(bytes, lines)?;
         if let Some(id) = made {
-            state.recent.insert(id, number);
+            state.recent.entry(id).or_default().number = number;
         }
         Ok(())
     }

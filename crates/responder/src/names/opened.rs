@@ -36,6 +36,10 @@ impl<M: CacheMedium> BackingFile for OpenFile<M> {
         }
     }
 
+    fn begin_sync(&self, offset: u64, len: u64) {
+        self.file.begin_sync(offset, len);
+    }
+
     fn truncate(&self, size: u64) -> io::Result<()> {
         self.file.truncate(size)
     }

@@ -88,7 +88,7 @@ impl<M: CacheMedium> Names<M> {
         if owes {
             self.owes.store(false, Ordering::Release);
         }
-        state.recent.retain(|_, number| *number >= to);
+        state.recent.retain(|_, recent| recent.number >= to);
         let unsynced = &mut state.unsynced;
         unsynced.records -= records;
         unsynced.since = if unsynced.records > 0 { Some(now()) } else { None };

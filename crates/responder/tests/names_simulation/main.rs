@@ -118,7 +118,8 @@ impl Simulation {
                 self.settle_same(result, before);
             }
             21 => {
-                let result = self.cache().flush();
+                let cache = self.cache.as_ref().unwrap();
+                let result = if self.rng.one_in(2) { cache.flush() } else { cache.tend() };
                 self.settle_same(result, before);
             }
             22 if self.rng.one_in(4) => self.restart(before),

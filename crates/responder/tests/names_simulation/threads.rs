@@ -32,6 +32,12 @@ fn names_of_several_threads_survive() {
             let (cache, backing, power) = (&cache, &backing, &power);
             let start = |thread: u64| scope.spawn(move || one_thread(cache, backing, power, seed, thread));
             let threads: Vec<_> = (0..4).map(start).collect();
+            scope.spawn(move || {
+                while !power.is_off() {
+                    // It may fail as the power does.
+                    let _ = cache.tend();
+                }
+            });
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert!(power.is_off());
