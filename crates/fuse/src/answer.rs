@@ -171,12 +171,14 @@ impl Answer {
     }
 
     pub(crate) fn attributes(&mut self, (attr, valid): &(Attr, Duration)) -> &mut Answer {
+        let valid = lasting(attr, *valid);
         self.u64(valid.as_secs()).u32(valid.subsec_nanos()).u32(0).attr(attr)
     }
 
     /// STATX: what GETATTR says, and the time of creation.
     pub(crate) fn statx(&mut self, (attr, valid): &(Attr, Duration)) -> &mut Answer {
         let mask = if attr.btime.is_some() { STATX_MASK } else { STATX_MASK & !0x800 };
+        let valid = lasting(attr, *valid);
         self.u64(valid.as_secs()).u32(valid.subsec_nanos()).u32(0).zeroes(16);
         self.u32(mask).u32(attr.block_bytes).u64(0).u32(attr.links).u32(attr.uid).u32(attr.gid);
         self.u16(attr.mode as u16).u16(0).u64(attr.node).u64(attr.size_bytes).u64(attr.blocks).u64(0);
@@ -188,7 +190,8 @@ impl Answer {
     }
 
     pub(crate) fn entry(&mut self, entry: &Entry) -> &mut Answer {
-        let Entry { attr, generation, name_valid, attr_valid } = entry;
+        let Entry { attr, generation, name_valid, .. } = entry;
+        let attr_valid = lasting(attr, entry.attr_valid);
         self.u64(attr.node).u64(*generation).u64(name_valid.as_secs()).u64(attr_valid.as_secs());
         self.u32(name_valid.subsec_nanos()).u32(attr_valid.subsec_nanos()).attr(attr)
     }
@@ -220,6 +223,14 @@ impl Answer {
         let end = self.len + len;
         Names { answer: self, end, is_plus }
     }
+}
+
+/// How long the kernel may keep attributes. It does not look at the mode again after a write that has cleared
+/// bits of it, and would run the program with them.
+fn lasting(attr: &Attr, valid: Duration) -> Duration {
+    const FILE: u32 = 0o100_000;
+    let lends_identity = attr.mode & 0o170_000 == FILE && attr.mode & 0o6000 != 0;
+    if lends_identity { Duration::ZERO } else { valid }
 }
 
 /// Major and minor number of a device, as the protocol has both in one word.

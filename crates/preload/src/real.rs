@@ -65,6 +65,12 @@ real! {
     fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
     fn pwritev(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t;
     fn pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    fn sendfile(to: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t;
+    fn splice(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t, flags: c_uint)
+        -> ssize_t;
+    fn copy_file_range(
+        from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t, flags: c_uint
+    ) -> ssize_t;
     fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t;
     fn fsync(fd: c_int) -> c_int;
     fn fdatasync(fd: c_int) -> c_int;

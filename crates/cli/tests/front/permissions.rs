@@ -146,7 +146,7 @@ fn a_change_takes_identity_bits_from_a_file() {
     let acts =
         ["printf x >> a", "truncate -s 2 a", "> a", "fallocate -l 100 a", "chgrp 1000 a", "chmod 6755 a"];
     for act in acts {
-        for who in [(0, 0, ""), (1000, 1000, ""), (1000, 1000, "77")] {
+        for who in [(0, 0, ""), (1000, 1000, ""), (1000, 1000, "77"), (1001, 1001, "")] {
             for before in [0o6777, 0o4766, 0o2776] {
                 let modes = both(&files).map(|folder| {
                     let path = folder.join("a");

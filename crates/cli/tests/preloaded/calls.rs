@@ -233,3 +233,40 @@ fn program_that_is_counted() {
     let said = status(&[]);
     assert!(said.contains("writes: 10, 1000 bytes; reads: 1, 70 bytes"), "{said}");
 }
+
+/// The kernel makes these calls by the length that it knows, and writes past it have changed that.
+#[test]
+fn what_the_kernel_copies_ends_where_the_file_ends() {
+    let Some(bench) = bench() else { return };
+    passes(&bench, "preloaded::calls::program_that_lets_the_kernel_copy");
+}
+
+#[test]
+fn program_that_lets_the_kernel_copy() {
+    let Some(root) = root() else { return };
+    let (null, four) = (std::ptr::null_mut(), [4_u8; 4]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    for call in 0..4 {
+        let (mut from, to) = (file(&root.join(format!("from{call}"))), file(&root.join(format!("to{call}"))));
+        assert!(is_leased(&from) && is_leased(&to));
+        from.write_all(&[7; 20_000]).unwrap();
+        let (at, into, mut offset) = (from.as_raw_fd(), to.as_raw_fd(), 0);
+        let part = libc::iovec { iov_base: four.as_ptr().cast_mut().cast(), iov_len: 4 };
+        // SAFETY: descriptors that are open, and memory of this function.
+        let done = unsafe {
+            match call {
+                0 => libc::sendfile(into, at, &raw mut offset, 5000),
+                1 => libc::copy_file_range(at, &raw mut offset, into, null, 5000, 0),
+                2 => libc::splice(at, &raw mut offset, writer.as_raw_fd(), null, 5000, 0),
+                _ => libc::pwritev2(at, &raw const part, 1, -1, libc::RWF_APPEND),
+            }
+        };
+        assert_eq!(done, if call == 3 { 4 } else { 5000 }, "call {call}");
+        if call == 3 {
+            let mut end = [0; 8];
+            from.read_exact_at(&mut end, 19_996).unwrap();
+            assert_eq!(end, [7, 7, 7, 7, 4, 4, 4, 4]);
+        }
+    }
+    drop(reader);
+}

@@ -3,4 +3,5 @@
 mod attributes;
 mod descriptors;
 mod handlers;
+mod passed;
 mod transfers;

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, off_t, size_t, ssize_t};
 
+use super::passed::tell_length;
 use crate::buffers::Buffers;
 use crate::transfer::{self, Start};
 use crate::{process, real};
@@ -40,6 +41,8 @@ macro_rules! transfers {
                         return done;
                     }
                 }
+                // With a flag that the library does not know, the kernel may look where the file ends.
+                $(if !($condition) { tell_length($fd); })?
                 // SAFETY: the program's call.
                 unsafe { real::$real($fd $(, $argument)*) }
             }
