@@ -30,6 +30,7 @@
 compile_error!("fastness-pmem needs 64-bit Linux");
 
 mod any;
+mod copied;
 mod cpu;
 mod error;
 mod info;
@@ -49,6 +50,7 @@ mod sum;
 mod sysfs;
 
 pub use any::AnyRange;
+pub use copied::copied_bytes;
 pub use error::{ErrorKind, KeysRefusal, LossCause, RegionError, RegionLost, RegionPoisoned};
 pub use info::{
     BadBlocks, BadRange, DomainSource, Durability, PersistenceDomain, REGION_ALIGN_BYTES, RegionInfo,

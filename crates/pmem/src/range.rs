@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::copied::Copied;
 use crate::error::ErrorKind;
 use crate::info::RegionInfo;
 use crate::kernels;
@@ -34,6 +35,7 @@ pub struct PmRange {
     watched: &'static Watched,
     /// Bytes of the range copied since the last fence; kept only if fences call `msync`.
     dirty: Range<usize>,
+    copied: Copied,
 }
 
 // SAFETY: the bytes are this range's alone (construction: `whole` consumes the region, `split_at` the range),
@@ -55,6 +57,7 @@ impl PmRange {
             key_index: mapping.key.as_ref().map(pkeys::Key::index),
             watched: mapping.map.watched(),
             dirty: CLEAN,
+            copied: Copied::default(),
             mapping: Arc::new(mapping),
         }
     }
@@ -67,8 +70,18 @@ impl PmRange {
         if !mid.is_multiple_of(LINE_BYTES) || mid > self.len_bytes {
             return Err(SplitError { range: self, mid });
         }
-        let PmRange { mapping, base, len_bytes, region_offset, kernel, msync, key_index, watched, dirty } =
-            self;
+        let PmRange {
+            mapping,
+            base,
+            len_bytes,
+            region_offset,
+            kernel,
+            msync,
+            key_index,
+            watched,
+            dirty,
+            copied,
+        } = self;
         // What is not fenced yet stays with the half that owns the bytes.
         let dirty_low = clip(&dirty, 0..mid);
         let dirty_high = clip(&dirty, mid..len_bytes);
@@ -82,6 +95,7 @@ impl PmRange {
             key_index,
             watched,
             dirty: dirty_low,
+            copied,
         };
         let high = PmRange {
             mapping,
@@ -94,6 +108,7 @@ impl PmRange {
             key_index,
             watched,
             dirty: dirty_high,
+            copied: Copied::default(),
         };
         Ok((low, high))
     }
@@ -188,6 +203,7 @@ impl Medium for PmRange {
         let _guard = self.key_index.map(WriteGuard::enter);
         // Before the copy: were the summer to panic, the lines stored so far count as dirty.
         self.note_dirty(offset, offset + extent_bytes);
+        self.copied.add(extent_bytes);
         // SAFETY: the extent is inside of the range (asserted), which is mapped, writable, under the guard if
         // there is a key, and ours alone; `src` is an ordinary slice, and no reference into PM exists, so
         // they do not overlap; base and offset are line-aligned; the kernel was chosen for this CPU.

@@ -36,6 +36,7 @@ const LAYERS: &[(&str, u32)] = &[
     // Part of what `crashcheck` speaks to; runs in the guest.
     ("fastness-crashcheck-agent", 5),
     ("fastness-crashcheck", 6),
+    ("fastness-efficiency", 6),
     // A program of its own, under another licence: nothing depends on it.
     ("fastness-crashcheck-tracer", 6),
     ("fastness-daemon", 7),
