@@ -6,9 +6,9 @@
 //! systems work in threads of the kernel; so the machine must be idle but for the load, and [`Idle`] measures
 //! that first.
 //!
-//! How it is measured: a thread reads the counters of CPUs, energy and bytes ten times a second ([`Session`]).
-//! The first and the last second are cut off, averages of the rest are divided ([`RunCost`]). A figure that
-//! cannot be measured is missing, with the reason; nothing is estimated in its place.
+//! How it is measured: a thread reads the counters of CPUs, energy and bytes ten times a second
+//! ([`Session`]). The first and the last second are cut off, averages of the rest are divided ([`RunCost`]).
+//! A figure that cannot be measured is missing, with the reason; nothing is estimated in its place.
 //!
 //! Source: dissertation (2025), 4.1 (the metrics), 4.2.1 (counters), 4.2.4 (cuts).
 //!

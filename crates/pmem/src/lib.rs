@@ -39,6 +39,7 @@ mod mapping;
 mod medium;
 mod method;
 mod mirror;
+pub mod model;
 mod open;
 mod options;
 mod pkeys;
