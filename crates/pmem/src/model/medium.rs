@@ -1,10 +1,12 @@
 //! A medium that is as fast as the model.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::device::DeviceModel;
 use super::profile::Node;
 use crate::medium::{Medium, PersistError, ReadError, Summer};
+use crate::slots::WriterSlots;
 
 /// A range whose copies take as long as on a modelled device. What it stores, and what is durable when, is
 /// the range's own.
@@ -45,6 +47,19 @@ impl<M: Medium> Medium for Modelled<M> {
         let at = self.range.region_offset() + offset as u64;
         let range = &mut self.range;
         self.device.write(self.node, at, extent_bytes, || range.copy(offset, src, extent_bytes, summer));
+    }
+
+    /// What an engine stores there takes the engine's time.
+    fn mapped(&mut self, offset: usize, len_bytes: usize) -> Option<NonNull<u8>> {
+        self.range.mapped(offset, len_bytes)
+    }
+
+    fn lose(&mut self, offset: usize) {
+        self.range.lose(offset);
+    }
+
+    fn writer_slots(&self) -> Option<Arc<WriterSlots>> {
+        self.range.writer_slots()
     }
 
     fn write_back(&mut self, offset: usize, len_bytes: usize) {

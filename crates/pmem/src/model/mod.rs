@@ -20,7 +20,9 @@
 mod device;
 mod medium;
 mod profile;
+mod simulated;
 
 pub use device::{DeviceModel, Stall};
 pub use medium::Modelled;
 pub use profile::{DeviceProfile, FOUR_INTERLEAVED, LINE_OF_DEVICE_BYTES, Node, ONE_MODULE, Point};
+pub use simulated::{EngineFault, SimulatedQueue};
