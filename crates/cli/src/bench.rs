@@ -15,9 +15,10 @@ use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
 
 const EXAMPLES: &str = "\
-Benchmarks: prb (the PM log), lwb (the block log), pool, nbd (volumes beside nbdkit), sync-write,
-fs (files in process), mount (files through the kernel), responder (a cache in front of a directory),
-crashcheck (images and traces).
+Benchmarks: prb (the PM log), overload (more writers than a model of a PM device can serve),
+lwb (the block log), pool, nbd (volumes beside nbdkit), sync-write, fs (files in process),
+mount (files through the kernel), responder (a cache in front of a directory), crashcheck (images and
+traces).
 Examples:
   fastness bench prb --quick
   fastness bench prb --json > prb.json
