@@ -24,11 +24,14 @@ const FILE_SYSTEM: Duration = Duration::from_micros(2);
 /// Of figure 7.11: 93,000 writes a second with one job, 1.66 us of each in PM.
 const ZFS: Duration = Duration::from_nanos(9090);
 
+/// A policy for a device.
+type MakePolicy = fn(&Arc<DeviceModel>) -> Policy;
+
 /// How a curve's writers write.
 #[derive(Clone)]
 enum How {
     /// Through a gate with this policy.
-    Gate(fn(&Arc<DeviceModel>) -> Policy),
+    Gate(MakePolicy),
     /// As entries of a PM log with so many commit slots.
     Log(u32),
 }
@@ -91,7 +94,7 @@ fn figure_5_2(options: Options) -> Vec<Curve> {
     const ALL: &[usize] = &[1, 2, 3, 4, 5, 6, 7, 8];
     const FEW: &[usize] = &[1, 3, 8];
     // Workers and the engine are near the device, wherever the callers are.
-    let policies: [(&str, fn(&Arc<DeviceModel>) -> Policy, bool); 5] = [
+    let policies: [(&str, MakePolicy, bool); 5] = [
         ("no limit", |_| Policy::Direct, false),
         ("semaphore", |_| Policy::Semaphore { writers_max: LIMIT }, false),
         ("workers", |_| workers(false), true),
