@@ -149,7 +149,6 @@ mod tests {
 
     #[test]
     fn costs_that_are_not_known_are_rows_without_a_value_and_with_the_reason() {
-        let mut cost = RunCost::default();
         let cost = RunCost {
             bytes: Some(3 << 30),
             cpu_s_per_gib: Some(1.5),

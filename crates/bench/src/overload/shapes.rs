@@ -17,6 +17,8 @@ use crate::{Options, Row};
 
 /// How long one write takes in real time, about: sleeping is exact enough then.
 const WRITE_REAL: Duration = Duration::from_millis(6);
+/// Rounds of each point.
+const ROUNDS: u32 = 3;
 /// Limit of figure 5.2.
 const LIMIT: u32 = 3;
 /// What a file system does for a write besides; the source does not say it.
@@ -60,7 +62,7 @@ pub(super) fn rows(options: Options) -> Result<Vec<Row>> {
         curves.extend(figure_3("3.6", ONE_MODULE, &[1, 2, 4, 18]));
     }
     curves.extend(figure_7_11(options));
-    let real = Duration::from_millis(if options.quick { 250 } else { 700 });
+    let real = Duration::from_millis(if options.quick { 300 } else { 900 });
     let mut rows = Vec::new();
     for curve in curves {
         let points =
@@ -157,7 +159,15 @@ fn figure_7_11(options: Options) -> Vec<Curve> {
 }
 
 impl Curve {
+    /// The best of some rounds: whatever else the machine does lets sleepers sleep longer, and a device of
+    /// the model is idle meanwhile.
     fn point(&self, writers: usize, real: Duration) -> Result<Point> {
+        let rounds = (0..ROUNDS).map(|_| self.round(writers, real / ROUNDS)).collect::<Result<Vec<_>>>()?;
+        let best = rounds.into_iter().max_by(|a, b| a.gib_per_s.total_cmp(&b.gib_per_s));
+        Ok(best.expect("there are rounds"))
+    }
+
+    fn round(&self, writers: usize, real: Duration) -> Result<Point> {
         let device = Arc::new(DeviceModel::new(self.profile, Stall::Sleep { slower: self.slower(writers) }));
         let block = vec![0xa5; self.block];
         match &self.how {
