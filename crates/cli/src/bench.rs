@@ -82,6 +82,9 @@ pub(crate) fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<Outcome> {
             names.join(", ")
         )));
     };
+    if args.measure.names_a_meter() && !args.cost {
+        return Err(refuse("--meter is for --cost"));
+    }
     let costs = if args.cost { Some(Costs::begin(&args.measure)?) } else { None };
     let mut rows = benchmark(Options { quick: args.quick })?;
     if let Some(costs) = costs {

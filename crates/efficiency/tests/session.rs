@@ -95,9 +95,9 @@ fn a_machine_that_is_in_use_is_refused_and_the_busiest_process_named() {
         });
         let measure =
             |max_percent| Idle::measure(&fake.machine(), &meter, IdleRule { watch: MOMENT, max_percent });
-        let refused = measure(9.0).unwrap_err();
-        let allowed = measure(11.0);
+        let (refused, allowed) = (measure(9.0), measure(11.0));
         is_over.store(true, Ordering::SeqCst);
+        let refused = refused.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Retry);
         let said = refused.to_string();
         assert!(said.contains("not idle: 10.0 %") && said.contains("fio (71)"), "{said}");

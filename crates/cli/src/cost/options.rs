@@ -14,7 +14,7 @@ use crate::size;
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
     /// How long the machine is watched before
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = watch)]
     idle_seconds: Duration,
     /// Share of the time of all CPUs that may be in use on an idle machine, in percent
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent)]
@@ -37,6 +37,11 @@ impl MeasureArgs {
 
     pub(crate) fn idle_rule(&self) -> IdleRule {
         IdleRule { watch: self.idle_seconds, max_percent: self.idle_max }
+    }
+
+    /// Whether there is to be a meter of energy that was named.
+    pub(crate) fn names_a_meter(&self) -> bool {
+        self.meter.is_some()
     }
 
     pub(crate) fn cut(&self) -> Duration {
@@ -108,6 +113,16 @@ fn seconds(text: &str) -> Result<Duration, String> {
     if (0.0..=3600.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
 }
 
+/// Counters of the kernel tick a hundred times a second.
+fn watch(text: &str) -> Result<Duration, String> {
+    let watched = seconds(text)?;
+    if watched < Duration::from_millis(100) {
+        Err(format!("{text} s is too short to see anything"))
+    } else {
+        Ok(watched)
+    }
+}
+
 fn percent(text: &str) -> Result<f64, String> {
     let percent: f64 = text.parse().unwrap_or(f64::NAN);
     if (0.0..=100.0).contains(&percent) {
@@ -144,7 +159,8 @@ mod tests {
     #[test]
     fn numbers_have_bounds() {
         assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
-        assert_eq!(percent("100"), Ok(100.0));
+        assert_eq!((percent("100"), watch("0.1")), (Ok(100.0), Ok(Duration::from_millis(100))));
+        assert!(watch("0").is_err() && seconds("0").is_ok());
         for text in ["", "-1", "NaN", "inf", "1e9", "x"] {
             assert!(seconds(text).is_err() && percent(text).is_err(), "{text}");
         }
