@@ -18,8 +18,8 @@
 //! 6. A DMA engine that was given a write through a [`gate`] does not answer: as 5, with the memory still in
 //!    place, since the engine may store to it.
 //!
-//! Several writers to one region share a limit if the region has a [`gate`]. [`model`] stands in for the speed
-//! of a device.
+//! Several writers to one region share a limit if the region has a [`gate`]. [`model`] stands in for the
+//! speed of a device.
 //!
 //! Performance: one copy costs one `match` on the kernel and no allocation; a fence is one `sfence`, or one
 //! system call where the region needs `msync`. Shutdown: dropping the last range unmaps the memory, then
