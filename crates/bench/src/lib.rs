@@ -15,6 +15,7 @@ mod medium;
 mod mount;
 mod nbd;
 mod options;
+mod overload;
 mod pm_device;
 mod pmemlog;
 mod pool;
@@ -43,6 +44,7 @@ pub type Benchmark = fn(Options) -> Result<Vec<Row>, AnyError>;
 /// The benchmarks, by the name that the command line knows.
 pub const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("prb", prb::run),
+    ("overload", overload::run),
     ("pool", pool::run),
     ("nbd", nbd::run),
     ("lwb", lwb::run),

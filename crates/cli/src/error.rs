@@ -16,6 +16,7 @@ use fastness_crashcheck::trace::ShowError;
 use fastness_crashcheck::tracer::TracerError;
 use fastness_crashcheck_trace::TraceError;
 use fastness_daemon::{ClientError, Failure, StartError};
+use fastness_efficiency::CostError;
 use fastness_pmem::RegionError;
 use fastness_pmlog::{AppendError, CreateError, OpenError, RecoverError, TrimError};
 use fastness_store::{PoolError, StoreError};
@@ -153,6 +154,14 @@ fn for_requests(error: &ClientError) -> Option<&'static str> {
     }
 }
 
+/// For measurements of costs.
+fn for_costs(kind: ErrorKind) -> Option<&'static str> {
+    match kind {
+        ErrorKind::Retry => Some("try again when that has ended, or say with --idle-max what counts as idle"),
+        kind => it_says(kind),
+    }
+}
+
 macro_rules! from {
     ($($error:ty => $advice:expr),* $(,)?) => {$(
         impl From<$error> for CliError {
@@ -174,6 +183,7 @@ from! {
     AppendError => for_logs,
     TrimError => for_logs,
     RecoverError<std::convert::Infallible> => for_logs,
+    CostError => for_costs,
     CheckError => for_traces,
     TraceError => for_traces,
     TracerError => for_logs,

@@ -14,6 +14,7 @@ mod bench;
 mod completions;
 mod connect;
 mod content;
+mod cost;
 mod crashcheck;
 mod dataset;
 mod error;
@@ -113,6 +114,8 @@ enum Command {
     /// Check crash consistency
     #[command(subcommand)]
     Crashcheck(crashcheck::CrashcheckCommand),
+    /// Run a command, and measure what a gigabyte costs: CPU time and energy
+    Cost(cost::CostArgs),
     /// Measure, as ratios against a baseline in the same run
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
@@ -136,6 +139,7 @@ fn run(cli: Cli, out: &mut dyn Write) -> Result<Outcome> {
         Command::Run(args) => run::run(&args),
         Command::Launch(args) => run::launch(&args),
         Command::Crashcheck(command) => crashcheck::run(command, out),
+        Command::Cost(args) => cost::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
         Command::Completions(args) => completions::run(&args, Cli::command(), out),
         Command::Man(args) => man::run(&args, Cli::command(), out),

@@ -43,7 +43,7 @@ the other one writes. Processes that the program leaves running keep it mounted;
 The exit code is the program's, or 128 and the number of the signal that ended it; 127: it could not be started.";
 
 /// Could not be started; as shells say it.
-const NOT_STARTED: u8 = 127;
+pub(crate) const NOT_STARTED: u8 = 127;
 
 /// Arguments of `fastness run`.
 #[derive(Debug, Args)]
@@ -243,7 +243,7 @@ impl Drop for PassedOn {
 }
 
 /// Signals of a terminal reach the program without us.
-fn pass_on(signal: i32, program: &OwnedFd) {
+pub(crate) fn pass_on(signal: i32, program: &OwnedFd) {
     let signal = match signal {
         SIGTERM => Signal::TERM,
         SIGHUP => Signal::HUP,
@@ -254,7 +254,7 @@ fn pass_on(signal: i32, program: &OwnedFd) {
 }
 
 /// As shells do.
-fn code(status: ExitStatus) -> u8 {
+pub(crate) fn code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or_default();
     code as u8
 }

@@ -1,9 +1,12 @@
 //! A range on whichever medium, so that what is above the logs need not name it.
 
 use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::medium::{Medium, PersistError, ReadError, SidesFailed, Summer};
 use crate::range::PmRange;
+use crate::slots::WriterSlots;
 
 /// A range of a mapped region, or of a medium that stands in for one: a recorder, a simulation.
 ///
@@ -64,6 +67,18 @@ impl Medium for AnyRange {
                 src.chunks(S::BLOCK_BYTES).for_each(|block| summer.update(block));
             }
         }
+    }
+
+    fn mapped(&mut self, offset: usize, len_bytes: usize) -> Option<NonNull<u8>> {
+        either!(self, range => range.mapped(offset, len_bytes))
+    }
+
+    fn lose(&mut self, offset: usize) {
+        either!(self, range => range.lose(offset));
+    }
+
+    fn writer_slots(&self) -> Option<Arc<WriterSlots>> {
+        either!(self, range => range.writer_slots())
     }
 
     fn write_back(&mut self, offset: usize, len_bytes: usize) {

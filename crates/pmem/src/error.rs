@@ -243,6 +243,8 @@ pub enum LossCause {
     NoPage,
     /// A machine check: the store needed bytes that are poisoned.
     MemoryError,
+    /// A DMA engine that was to store them has not answered, and may still do it.
+    Device,
 }
 
 impl fmt::Display for LossCause {
@@ -252,6 +254,7 @@ impl fmt::Display for LossCause {
                 "the file was cut short, its file system is full, or the device is gone (SIGBUS)"
             }
             LossCause::MemoryError => "the memory reports an uncorrectable error (SIGBUS)",
+            LossCause::Device => "a DMA engine does not answer, and may still store to it",
         })
     }
 }

@@ -101,6 +101,8 @@ pub struct RegionInfo {
     pub unsafe_shutdowns: Option<u64>,
     /// Known unreadable bytes.
     pub bad_blocks: BadBlocks,
+    /// NUMA node of the memory, where sysfs says it.
+    pub numa_node: Option<u32>,
     /// How bytes are stored.
     pub kernel: Kernel,
     /// Whether a fence calls `msync`.

@@ -15,6 +15,11 @@
 //! 5. The region goes away under the mapping (the file is cut short, its file system is full below a hole,
 //!    the device is unplugged, a store needs bytes that are poisoned): the process lives, and every further
 //!    fence fails, so that nothing is acknowledged that is not on the medium. See `sigbus`.
+//! 6. A DMA engine that was given a write through a [`gate`] does not answer: as 5, with the memory still in
+//!    place, since the engine may store to it.
+//!
+//! Several writers to one region share a limit if the region has a [`gate`]. [`model`] stands in for the
+//! speed of a device.
 //!
 //! Performance: one copy costs one `match` on the kernel and no allocation; a fence is one `sfence`, or one
 //! system call where the region needs `msync`. Shutdown: dropping the last range unmaps the memory, then
@@ -30,14 +35,18 @@
 compile_error!("fastness-pmem needs 64-bit Linux");
 
 mod any;
+mod copied;
 mod cpu;
 mod error;
+pub mod gate;
 mod info;
 mod kernels;
 mod mapping;
 mod medium;
 mod method;
 mod mirror;
+pub mod model;
+mod numa;
 mod open;
 mod options;
 mod pkeys;
@@ -45,10 +54,12 @@ mod range;
 mod region;
 mod shared;
 mod sigbus;
+mod slots;
 mod sum;
 mod sysfs;
 
 pub use any::AnyRange;
+pub use copied::copied_bytes;
 pub use error::{ErrorKind, KeysRefusal, LossCause, RegionError, RegionLost, RegionPoisoned};
 pub use info::{
     BadBlocks, BadRange, DomainSource, Durability, PersistenceDomain, REGION_ALIGN_BYTES, RegionInfo,
@@ -57,9 +68,11 @@ pub use info::{
 pub use medium::{LINE_BYTES, Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
 pub use method::{Kernel, WriteMethod};
 pub use mirror::{Mirror, SIDES_MAX};
+pub use numa::cpus_near;
 pub use options::{MsyncHook, MsyncMode, OpenOptions};
 pub use pkeys::{Protection, protection_keys_available};
 pub use range::{PmRange, SplitError};
 pub use region::Region;
 pub use shared::SharedWords;
+pub use slots::{Entered, WRITERS_MAX, WriterSlots};
 pub use sum::sum;

@@ -6,6 +6,10 @@
 //! logs, where its type would only be passed on, it is an [`AnyRange`](crate::AnyRange).
 
 use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::slots::WriterSlots;
 
 /// Bytes of one cache line: the unit in which the CPU writes memory back.
 pub const LINE_BYTES: usize = 64;
@@ -56,6 +60,24 @@ pub trait Medium: Send {
     fn copy<S: Summer>(&mut self, offset: usize, src: &[u8], extent_bytes: usize, summer: &mut S)
     where
         Self: Sized;
+
+    /// Where bytes are mapped, for a device that stores to them in place of the CPU: all of them, before the
+    /// next call to the range. They count as copied. `None`: the CPU has to do it.
+    ///
+    /// # Panics
+    /// Caller bug only: as [`Medium::copy`].
+    fn mapped(&mut self, _offset: usize, _len_bytes: usize) -> Option<NonNull<u8>> {
+        None
+    }
+
+    /// A device that was given `offset` may store to it at any time from now on: every further fence of the
+    /// region fails, and its memory stays mapped for as long as the process lives.
+    fn lose(&mut self, _offset: usize) {}
+
+    /// The slots that all writers to the region share, if their number is limited.
+    fn writer_slots(&self) -> Option<Arc<WriterSlots>> {
+        None
+    }
 
     /// Starts to write back bytes that are there already, without changing them; the next
     /// [`Medium::fence`] waits for it.

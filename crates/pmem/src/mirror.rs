@@ -1,6 +1,9 @@
 //! One range, or two with the same contents.
 
+use std::sync::Arc;
+
 use crate::medium::{Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
+use crate::slots::WriterSlots;
 
 /// Most sides of a mirror.
 pub const SIDES_MAX: usize = 2;
@@ -122,6 +125,11 @@ impl<M: Medium> Medium for Mirror<M> {
             None => self.first.fence(),
             Some(second) => self.first.fence_both(second).or_else(|failed| self.note_failure(*failed)),
         }
+    }
+
+    /// Those of the first side's region: the sides are written together.
+    fn writer_slots(&self) -> Option<Arc<WriterSlots>> {
+        self.first.writer_slots()
     }
 
     fn lost_side(&self) -> Option<usize> {

@@ -268,6 +268,7 @@ fn assemble(
         domain_source,
         unsafe_shutdowns: pm.unsafe_shutdowns,
         bad_blocks: pm.bad_blocks,
+        numa_node: pm.numa_node,
         kernel,
         msync,
         durability: durability_of(kind, persistence_domain, msync),

@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::copied::Copied;
 use crate::error::ErrorKind;
+use crate::gate::{Gate, store};
 use crate::info::RegionInfo;
 use crate::kernels;
 use crate::mapping::Mapping;
@@ -13,6 +15,7 @@ use crate::medium::{LINE_BYTES, Medium, NoSum, PersistError, ReadError, ReadErro
 use crate::method::Kernel;
 use crate::pkeys::{self, WriteGuard};
 use crate::sigbus::{self, Watched};
+use crate::slots::WriterSlots;
 
 /// An exclusively owned, contiguous part of a region.
 ///
@@ -34,6 +37,8 @@ pub struct PmRange {
     watched: &'static Watched,
     /// Bytes of the range copied since the last fence; kept only if fences call `msync`.
     dirty: Range<usize>,
+    copied: Copied,
+    gate: Option<Arc<Gate>>,
 }
 
 // SAFETY: the bytes are this range's alone (construction: `whole` consumes the region, `split_at` the range),
@@ -45,7 +50,7 @@ unsafe impl Sync for PmRange {}
 const CLEAN: Range<usize> = 0..0;
 
 impl PmRange {
-    pub(crate) fn whole(mapping: Mapping) -> PmRange {
+    pub(crate) fn whole(mapping: Mapping, gate: Option<Arc<Gate>>) -> PmRange {
         PmRange {
             base: mapping.map.base(),
             len_bytes: mapping.map.len_bytes(),
@@ -55,6 +60,8 @@ impl PmRange {
             key_index: mapping.key.as_ref().map(pkeys::Key::index),
             watched: mapping.map.watched(),
             dirty: CLEAN,
+            copied: Copied::default(),
+            gate,
             mapping: Arc::new(mapping),
         }
     }
@@ -67,8 +74,19 @@ impl PmRange {
         if !mid.is_multiple_of(LINE_BYTES) || mid > self.len_bytes {
             return Err(SplitError { range: self, mid });
         }
-        let PmRange { mapping, base, len_bytes, region_offset, kernel, msync, key_index, watched, dirty } =
-            self;
+        let PmRange {
+            mapping,
+            base,
+            len_bytes,
+            region_offset,
+            kernel,
+            msync,
+            key_index,
+            watched,
+            dirty,
+            copied,
+            gate,
+        } = self;
         // What is not fenced yet stays with the half that owns the bytes.
         let dirty_low = clip(&dirty, 0..mid);
         let dirty_high = clip(&dirty, mid..len_bytes);
@@ -82,6 +100,8 @@ impl PmRange {
             key_index,
             watched,
             dirty: dirty_low,
+            copied,
+            gate: gate.clone(),
         };
         let high = PmRange {
             mapping,
@@ -94,6 +114,8 @@ impl PmRange {
             key_index,
             watched,
             dirty: dirty_high,
+            copied: Copied::default(),
+            gate,
         };
         Ok((low, high))
     }
@@ -103,9 +125,41 @@ impl PmRange {
         &self.mapping.info
     }
 
+    /// Writes `src` at `offset`, with zeroes up to a whole line, through the region's gate if it has one
+    /// ([`Region::with_gate`](crate::Region::with_gate)).
+    ///
+    /// Persistence: the bytes are durable on return, as far as the region's durability goes.
+    ///
+    /// # Errors
+    /// As [`Gate::write_pm`].
+    ///
+    /// # Panics
+    /// As [`Medium::copy`].
+    #[inline]
+    pub fn write_pm(&mut self, offset: usize, src: &[u8]) -> Result<(), PersistError> {
+        // Out of the range meanwhile: a gate writes to the range.
+        match self.gate.take() {
+            None => store(self, offset, src),
+            Some(gate) => {
+                let written = gate.write_pm(self, offset, src);
+                self.gate = Some(gate);
+                written
+            }
+        }
+    }
+
     /// Whether a fence of the region has failed, or the region is lost; every further fence fails.
     pub fn is_poisoned(&self) -> bool {
         self.mapping.is_poisoned()
+    }
+
+    #[inline(always)]
+    fn check_extent(&self, offset: usize, extent_bytes: usize) {
+        assert!((offset | extent_bytes).is_multiple_of(LINE_BYTES), "offset and extent are whole lines");
+        assert!(
+            extent_bytes <= self.len_bytes && offset <= self.len_bytes - extent_bytes,
+            "the extent is inside of the range"
+        );
     }
 
     #[inline]
@@ -179,19 +233,34 @@ impl Medium for PmRange {
 
     #[inline]
     fn copy<S: Summer>(&mut self, offset: usize, src: &[u8], extent_bytes: usize, summer: &mut S) {
-        assert!((offset | extent_bytes).is_multiple_of(LINE_BYTES), "offset and extent are whole lines");
         assert!(src.len() <= extent_bytes, "the source fits into the extent");
-        assert!(
-            extent_bytes <= self.len_bytes && offset <= self.len_bytes - extent_bytes,
-            "the extent is inside of the range"
-        );
+        self.check_extent(offset, extent_bytes);
         let _guard = self.key_index.map(WriteGuard::enter);
         // Before the copy: were the summer to panic, the lines stored so far count as dirty.
         self.note_dirty(offset, offset + extent_bytes);
+        self.copied.add(extent_bytes);
         // SAFETY: the extent is inside of the range (asserted), which is mapped, writable, under the guard if
         // there is a key, and ours alone; `src` is an ordinary slice, and no reference into PM exists, so
         // they do not overlap; base and offset are line-aligned; the kernel was chosen for this CPU.
         unsafe { kernels::copy(self.kernel, self.base.as_ptr().add(offset), src, extent_bytes, summer) };
+    }
+
+    fn mapped(&mut self, offset: usize, len_bytes: usize) -> Option<NonNull<u8>> {
+        self.check_extent(offset, len_bytes);
+        self.note_dirty(offset, offset + len_bytes);
+        self.copied.add(len_bytes);
+        // SAFETY: the extent is inside of the range, which lies inside of one mapping.
+        Some(unsafe { self.base.add(offset) })
+    }
+
+    fn lose(&mut self, offset: usize) {
+        self.watched.lose_to_a_device((self.region_offset + offset) as u64);
+        // Its addresses must never be anybody else's.
+        std::mem::forget(Arc::clone(&self.mapping));
+    }
+
+    fn writer_slots(&self) -> Option<Arc<WriterSlots>> {
+        self.gate.as_ref()?.slots().cloned()
     }
 
     fn write_back(&mut self, offset: usize, len_bytes: usize) {

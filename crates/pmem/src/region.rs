@@ -5,8 +5,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::error::RegionError;
+use crate::gate::Gate;
 use crate::info::RegionInfo;
 use crate::mapping::Mapping;
 use crate::open;
@@ -23,6 +25,7 @@ use crate::range::PmRange;
 /// and once a store was to go there, so is every fence.
 pub struct Region {
     mapping: Mapping,
+    gate: Option<Arc<Gate>>,
 }
 
 impl Region {
@@ -34,7 +37,7 @@ impl Region {
     /// # Errors
     /// [`RegionError`]; nothing stays open. A file may have been allocated further.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Region, RegionError> {
-        Ok(Region { mapping: open::open(path.as_ref(), options)? })
+        Ok(Region { mapping: open::open(path.as_ref(), options)?, gate: None })
     }
 
     /// Creates a file of `len_bytes` zeroes, all of them allocated, and opens it.
@@ -49,7 +52,7 @@ impl Region {
         len_bytes: u64,
         options: &OpenOptions,
     ) -> Result<Region, RegionError> {
-        Ok(Region { mapping: open::create_file(path.as_ref(), len_bytes, options)? })
+        Ok(Region { mapping: open::create_file(path.as_ref(), len_bytes, options)?, gate: None })
     }
 
     /// Maps once more what another process has opened, by its descriptor ([`Region::descriptor`]): the lock
@@ -59,7 +62,7 @@ impl Region {
     /// # Errors
     /// [`RegionError`]: the descriptor is of something else.
     pub fn join(descriptor: OwnedFd, options: &OpenOptions) -> Result<Region, RegionError> {
-        Ok(Region { mapping: open::join(File::from(descriptor), options)? })
+        Ok(Region { mapping: open::join(File::from(descriptor), options)?, gate: None })
     }
 
     /// A descriptor for another process that is to [`join`](Self::join) the region.
@@ -85,7 +88,14 @@ impl Region {
     /// # Errors
     /// As [`Region::anonymous`], and if the write method or the protection is not available.
     pub fn anonymous_with(len_bytes: u64, options: &OpenOptions) -> Result<Region, RegionError> {
-        Ok(Region { mapping: open::anonymous(len_bytes, options)? })
+        Ok(Region { mapping: open::anonymous(len_bytes, options)?, gate: None })
+    }
+
+    /// Lets writers pass through a gate. Give the same one to all regions on the same modules: they share
+    /// their bandwidth.
+    #[must_use]
+    pub fn with_gate(self, gate: Arc<Gate>) -> Region {
+        Region { gate: Some(gate), ..self }
     }
 
     /// What was found out about the region.
@@ -105,7 +115,7 @@ impl Region {
 
     /// The whole region as one range.
     pub fn into_range(self) -> PmRange {
-        PmRange::whole(self.mapping)
+        PmRange::whole(self.mapping, self.gate)
     }
 }
 

@@ -36,6 +36,7 @@ pub(crate) struct PmAttributes {
     pub(crate) domain: PersistenceDomain,
     pub(crate) unsafe_shutdowns: Option<u64>,
     pub(crate) bad_blocks: BadBlocks,
+    pub(crate) numa_node: Option<u32>,
 }
 
 impl PmAttributes {
@@ -43,6 +44,7 @@ impl PmAttributes {
         domain: PersistenceDomain::Unknown,
         unsafe_shutdowns: None,
         bad_blocks: BadBlocks::Unknown,
+        numa_node: None,
     };
 }
 
@@ -63,6 +65,7 @@ pub(crate) fn devdax(root: &Path, number: DeviceNumber) -> Option<DevDaxAttribut
             domain: domain_of(&region),
             unsafe_shutdowns: unsafe_shutdowns_of(&region),
             bad_blocks: devdax_bad_blocks(&region, &device, len_bytes),
+            numa_node: node_of(&region),
         },
         None => PmAttributes::UNKNOWN,
     };
@@ -97,6 +100,7 @@ fn pm_under(root: &Path, device: &Path, depth_left: usize) -> PmAttributes {
             domain: domain_of(&region),
             unsafe_shutdowns: unsafe_shutdowns_of(&region),
             bad_blocks: list.map_or(BadBlocks::Unknown, |list| BadBlocks::OnDevice(parse_bad_blocks(&list))),
+            numa_node: node_of(&region),
         };
     }
     let Some(depth_left) = depth_left.checked_sub(1) else { return PmAttributes::UNKNOWN };
@@ -116,7 +120,13 @@ fn weakest(left: PmAttributes, right: PmAttributes) -> PmAttributes {
         unsafe_shutdowns: left.unsafe_shutdowns.zip(right.unsafe_shutdowns).map(|(l, r)| l.saturating_add(r)),
         // The offsets are those of two devices; without saying which they mean nothing.
         bad_blocks: BadBlocks::Unknown,
+        numa_node: left.numa_node.filter(|node| right.numa_node == Some(*node)),
     }
+}
+
+/// Its NUMA node; -1 stands for none.
+fn node_of(region: &Path) -> Option<u32> {
+    u32::try_from(number_in(&region.join("numa_node"))?).ok()
 }
 
 /// The canonical directory of a device.

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use fastness_pmem::{Medium, PersistError, SIDES_MAX};
+use fastness_pmem::{Medium, PersistError, SIDES_MAX, WriterSlots};
 use fastness_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use fastness_sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
@@ -46,6 +46,8 @@ pub struct Prb<M> {
     layout: Layout,
     body_bytes_max: usize,
     pub(crate) slots: CommitSlots<OpenChunk<M>>,
+    /// Those of the region's gate, which others that write to it take, too.
+    region_slots: Option<Arc<WriterSlots>>,
     slot_stats: Box<[SlotStats]>,
     pub(crate) lists: Mutex<Lists<M>>,
     /// Held by who holds more than one slot and waits for more.
@@ -122,6 +124,7 @@ impl<M: Medium + Sync> Prb<M> {
             layout: config.layout(),
             body_bytes_max,
             slots: CommitSlots::new((0..committers).map(|_| None)),
+            region_slots: ranges.first().and_then(Medium::writer_slots),
             slot_stats: (0..committers).map(|_| SlotStats::default()).collect(),
             lists: Mutex::new(Lists::new(ranges.len(), claiming)),
             reading: Mutex::new(()),
@@ -202,6 +205,7 @@ impl<M: Medium + Sync> Prb<M> {
         let started = stats.times_next().then(self.config.clock);
         let chunk = slot.as_mut().expect("the caller has opened a chunk with room");
         let place = reserve()?;
+        let _writer = self.region_slots.as_deref().map(WriterSlots::enter);
         let inserted = chunk.insert(self.layout, body, place);
         let (id, written) = inserted.map_err(|error| self.insert_failed(error))?;
         let lost = chunk.medium().lost_side();

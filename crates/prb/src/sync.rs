@@ -1,9 +1,7 @@
-//! The synchronisation primitives of the commit slots, replaced by `loom`'s under its model checker.
+//! The cell of the commit slots, replaced by `loom`'s under its model checker.
 
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) use std::hint::spin_loop;
 
 /// `std`'s cell with the closure interface of `loom`'s.
 #[cfg(not(loom))]
@@ -30,18 +28,3 @@ impl<T> UnsafeCell<T> {
         self.0.into_inner()
     }
 }
-
-/// Leaves the CPU for about `rest`.
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) fn rest(rest: std::time::Duration) {
-    std::thread::sleep(rest);
-}
-
-/// Takes no time in a model, nor does [`rest`]: loom does not run a thread that yields before all others are
-/// done, so what follows, the hand-off, would never be explored concurrently with them.
-#[cfg(any(loom, shuttle))]
-pub(crate) fn spin_loop() {}
-
-/// See [`spin_loop`].
-#[cfg(any(loom, shuttle))]
-pub(crate) fn rest(_rest: std::time::Duration) {}

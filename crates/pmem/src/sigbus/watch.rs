@@ -30,8 +30,8 @@ pub(crate) struct Watched {
     base: AtomicUsize,
     /// 0 for an entry that is not in use.
     len_bytes: AtomicUsize,
-    /// 0, or how the region was lost: offset of the fault, then a bit that is set, then one for a machine
-    /// check.
+    /// 0, or how the region was lost: offset of the fault, then a bit for a device that may store to it, one
+    /// that is set, and one for a machine check.
     loss: AtomicU64,
     next: AtomicPtr<Watched>,
 }
@@ -42,7 +42,8 @@ static CHANGING: Mutex<()> = Mutex::new(());
 
 const IS_LOST: u64 = 2;
 const IS_MACHINE_CHECK: u64 = 1;
-const OFFSET_SHIFT: u32 = 2;
+const IS_DEVICE: u64 = 4;
+const OFFSET_SHIFT: u32 = 3;
 
 impl Watched {
     const fn new() -> Watched {
@@ -64,9 +65,18 @@ impl Watched {
     /// How it was lost, if it was.
     pub(crate) fn loss(&self) -> Option<RegionLost> {
         let loss = self.loss.load(Ordering::Acquire);
-        let is_machine_check = loss & IS_MACHINE_CHECK != 0;
-        let cause = if is_machine_check { LossCause::MemoryError } else { LossCause::NoPage };
+        let cause = match (loss & IS_DEVICE != 0, loss & IS_MACHINE_CHECK != 0) {
+            (true, _) => LossCause::Device,
+            (false, true) => LossCause::MemoryError,
+            (false, false) => LossCause::NoPage,
+        };
         (loss != 0).then_some(RegionLost { region_offset: loss >> OFFSET_SHIFT, cause })
+    }
+
+    /// A device may store to the mapping whenever it likes. Nothing takes the place of the memory.
+    pub(crate) fn lose_to_a_device(&self, offset: u64) {
+        let loss = offset << OFFSET_SHIFT | IS_LOST | IS_DEVICE;
+        let _ = self.loss.compare_exchange(0, loss, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// Says what the entry is of; `len_bytes` 0: of nothing. Called under the lock.

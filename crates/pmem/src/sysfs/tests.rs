@@ -60,6 +60,7 @@ fn devdax_device_in_its_region() {
     tree.region("region0", "memory_controller\n");
     // 2 MiB + 512 bytes into the region, and one entry before the device that must not be reported.
     tree.put("devices/LNXSYSTM:00/ndbus0/region0/badblocks", "0 8\n4097 2\n");
+    tree.put("devices/LNXSYSTM:00/ndbus0/region0/numa_node", "1\n");
     tree.devdax();
     let expected = DevDaxAttributes {
         len_bytes: Some(4 << 20),
@@ -68,6 +69,7 @@ fn devdax_device_in_its_region() {
             domain: PersistenceDomain::MemoryController,
             unsafe_shutdowns: Some(7),
             bad_blocks: BadBlocks::InRegion(vec![BadRange { start: 512, len_bytes: 1024 }]),
+            numa_node: Some(1),
         },
     };
     assert_eq!(devdax(tree.root(), DAX), Some(expected));

@@ -26,7 +26,7 @@ mod model {
                 .collect();
             work(&slots);
             others.into_iter().for_each(|thread| thread.join().unwrap());
-            let sum: usize = slots.slots.iter().map(|slot| slot.0.with(|value| unsafe_read(value))).sum();
+            let sum: usize = slots.values.iter().map(|slot| slot.0.with(|value| unsafe_read(value))).sum();
             assert_eq!(sum, threads * rounds);
         });
     }

@@ -35,6 +35,10 @@ impl<M: CacheMedium> Medium for LogRange<M> {
         self.range.copy(offset, src, extent_bytes, summer);
     }
 
+    fn writer_slots(&self) -> Option<std::sync::Arc<fastness_pmem::WriterSlots>> {
+        self.range.writer_slots()
+    }
+
     fn write_back(&mut self, offset: usize, len_bytes: usize) {
         self.range.write_back(offset, len_bytes);
     }
