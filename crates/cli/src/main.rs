@@ -29,6 +29,7 @@ mod metrics;
 mod notify;
 mod offline;
 mod output;
+mod passed_on;
 mod pool;
 mod preload;
 mod progress;

@@ -5,30 +5,23 @@
 //! library that is loaded into programs makes most reads and writes without the mount (`preload`).
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Child, Command};
 
 use clap::Args;
 use fastness_front::Place;
 use fastness_fuse::own_mounts;
-use fastness_sync::{Mutex, lock};
 use rustix::fs::Mode;
-use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit, umask,
-};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::iterator::{Handle, Signals};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit, umask};
 
 use crate::error::{CliError, Context, Result, refuse};
 use crate::exit::Outcome;
 use crate::join::Joined;
 use crate::leftovers::signal_leftovers;
 use crate::output::note;
+use crate::passed_on::{NOT_STARTED, PassedOn};
 use crate::preload::Preload;
 use crate::responder::CacheArgs;
 
@@ -39,11 +32,9 @@ Examples:
 Every write of the program to a file of the directory is durable when it returns; other programs do not see it
 before it is flushed. With --protocol log it is durable when it is synced, and others see it at once. At the end
 everything is in the directory. The same --pm and --dir once more, meanwhile: that program joins, and sees what
-the other one writes. Processes that the program leaves running keep it mounted; Ctrl-C ends them. After a crash: the same command again, or `fastness responder recover REGION`.
+the other one writes. Processes that the program leaves running keep it mounted; Ctrl-C ends them. After a crash:
+the same command again, or `fastness responder recover REGION`.
 The exit code is the program's, or 128 and the number of the signal that ended it; 127: it could not be started.";
-
-/// Could not be started; as shells say it.
-pub(crate) const NOT_STARTED: u8 = 127;
 
 /// Arguments of `fastness run`.
 #[derive(Debug, Args)]
@@ -82,8 +73,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
     if let Some(joined) = Joined::join(&args.cache.pm, &args.dir)? {
         note("fastness: another `fastness run` serves the directory; the program joins it");
         let preload = args.preload(&inherited, joined.device()?, joined.leases());
-        let signals = PassedOn::begin()?;
-        return inherited.start(&args.command, &preload).and_then(|it| signals.wait(it, &args.command[0]));
+        let signals = PassedOn::begin(|| {})?;
+        let code = signals.wait(inherited.start(&args.command, &preload)?, &args.command[0])?;
+        return Ok(Outcome::Program(code));
     }
     own_mounts().map_err(no_namespace)?;
     let service = args.cache.start(&args.dir, Place::Over)?;
@@ -92,7 +84,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
     note(format_args!("fastness: after a power cut: {}", report.after_power_cut));
     let mount = std::fs::metadata(service.mount_point()).context("cannot look at the mount")?;
     let preload = args.preload(&inherited, mount.dev(), service.leases());
-    let signals = PassedOn::begin()?;
+    // What the program has left running is ended by the first signal, and killed by the next.
+    let mut ending = Signal::TERM;
+    let signals = PassedOn::begin(move || {
+        signal_leftovers(ending);
+        ending = Signal::KILL;
+    })?;
     let ended =
         inherited.start(&args.command, &preload).and_then(|program| signals.wait(program, &args.command[0]));
     service.unmount_when_unused(|| {
@@ -104,7 +101,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
     drop(signals);
     let (flushed, code) = (service.end(), ended?);
     flushed?;
-    Ok(code)
+    Ok(Outcome::Program(code))
 }
 
 impl RunArgs {
@@ -171,105 +168,4 @@ pub(crate) fn launch(args: &LaunchArgs) -> Result<Outcome> {
     let error = Command::new(&args.command[0]).args(&args.command[1..]).exec();
     note(format_args!("fastness: cannot run {}: {error}", args.command[0].display()));
     Ok(Outcome::Program(NOT_STARTED))
-}
-
-/// Signals that are for the program: while it runs, it gets them; afterwards, what it has left running is
-/// ended by the first one, and killed by the next.
-struct PassedOn {
-    program: Arc<Mutex<Program>>,
-    has_ended: Arc<AtomicBool>,
-    handle: Handle,
-}
-
-/// The program that gets signals.
-#[derive(Default)]
-struct Program {
-    itself: Option<OwnedFd>,
-    /// What came before that was known.
-    early: Vec<i32>,
-}
-
-impl Program {
-    fn tell(&mut self, signal: i32) {
-        match &self.itself {
-            Some(program) => pass_on(signal, program),
-            None => self.early.push(signal),
-        }
-    }
-
-    fn begin(&mut self, itself: OwnedFd) {
-        self.early.drain(..).for_each(|signal| pass_on(signal, &itself));
-        self.itself = Some(itself);
-    }
-}
-
-impl PassedOn {
-    fn begin() -> Result<PassedOn> {
-        let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
-        let handle = signals.handle();
-        let (program, has_ended) = (Arc::<Mutex<Program>>::default(), Arc::<AtomicBool>::default());
-        let (to, is_over) = (program.clone(), has_ended.clone());
-        let pass = move || {
-            let mut ending = Signal::TERM;
-            for signal in signals.forever() {
-                if is_over.load(Ordering::SeqCst) {
-                    signal_leftovers(ending);
-                    ending = Signal::KILL;
-                } else {
-                    lock(&to).tell(signal);
-                }
-            }
-        };
-        std::thread::Builder::new().name("signals".to_owned()).spawn(pass)?;
-        Ok(PassedOn { program, has_ended, handle })
-    }
-
-    /// Waits until the program ends.
-    fn wait(&self, mut program: Child, name: &OsString) -> Result<Outcome> {
-        // Its number may be another's once it has ended; this is not.
-        let itself =
-            pidfd_open(Pid::from_child(&program), PidfdFlags::empty()).map_err(std::io::Error::from)?;
-        lock(&self.program).begin(itself);
-        let status = program.wait().with_context(|| format!("cannot wait for {}", name.display()));
-        self.has_ended.store(true, Ordering::SeqCst);
-        Ok(Outcome::Program(code(status?)))
-    }
-}
-
-impl Drop for PassedOn {
-    fn drop(&mut self) {
-        self.handle.close();
-    }
-}
-
-/// Signals of a terminal reach the program without us.
-pub(crate) fn pass_on(signal: i32, program: &OwnedFd) {
-    let signal = match signal {
-        SIGTERM => Signal::TERM,
-        SIGHUP => Signal::HUP,
-        _ => return,
-    };
-    // It may have ended just now.
-    let _ = pidfd_send_signal(program, signal);
-}
-
-/// As shells do.
-pub(crate) fn code(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or_default();
-    code as u8
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_signal_that_comes_before_the_program_is_known_reaches_it() {
-        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let itself = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
-        let mut program = Program::default();
-        program.tell(SIGTERM);
-        program.begin(itself);
-        assert_eq!(child.wait().unwrap().signal(), Some(SIGTERM));
-    }
 }

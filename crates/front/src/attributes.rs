@@ -12,8 +12,8 @@ use crate::contents::Contents;
 use crate::nodes::Node;
 use crate::server::{OpenFile, PassThrough};
 
-/// Bits that run a program as another user or group.
-const SET_ID: u32 = 0o6000;
+/// Bits that run a program as another user or group: a write takes them from a file.
+pub(crate) const SET_ID: u32 = 0o6000;
 
 fn timestamp(new: Option<NewTime>) -> Timespec {
     match new {

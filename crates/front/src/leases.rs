@@ -16,6 +16,7 @@ use fastness_responder::link::{Ask, Tell, hear, tell};
 use fastness_responder::{Cache, Stat};
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, statx};
 
+use crate::attributes::SET_ID;
 use crate::cached::Cached;
 use crate::contents::Contents;
 use crate::error::FrontError;
@@ -23,8 +24,6 @@ use crate::pairing::ForOthers;
 use crate::region::RegionUse;
 use crate::server::PassThrough;
 
-/// Bits that a write takes from a file.
-const SET_ID: u32 = 0o6000;
 /// From one sign of life to the next.
 const BEAT: Duration = Duration::from_millis(100);
 /// The number before that of the first client.
