@@ -7,11 +7,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use fastness_pm_model::{
-    Budget, Config, FlushKind, Machine, Op, RecordStyle, Recorder, Summary, Trace, explore,
-};
+use fastness_pm_model::{Budget, Config, FlushKind, Machine, RecordStyle, Recorder, Summary, Trace, explore};
 use fastness_responder::*;
 use fastness_testkit::Rng;
+use support::death::Death;
 use support::history::{CHUNK, NT, Tree, Variant, created, open, tree};
 use support::possible::{Possible, PossibleTree, allows};
 use support::set_protocol;
@@ -533,23 +532,10 @@ fn what_a_recovery_has_seen_survives_a_later_power_cut() {
     let steps = [WriteSynced("a", 0, 1, 100), Write("a", 50, 2, 100), Sync("a")];
     let history = run(&["a"], &steps, variant);
     for cut in (history.ends[0]..history.ends[2]).step_by(2) {
-        // Loads see all stores of the process that is gone.
-        let mut machine = Machine::new(history.trace.initial.clone(), Config::default());
-        let dying = &history.trace.ops[..cut];
-        dying.iter().for_each(|op| machine.apply(op).unwrap());
-        let mark = dying.iter().rev().find_map(|op| match op {
-            Op::Mark(mark) => Some(*mark),
-            _ => None,
-        });
-        let moment = &history.moments[mark.unwrap() as usize];
-        let recorder =
-            Recorder::with_store_bytes(machine.volatile_image(), variant.style, variant.store_bytes);
+        let (death, recorder) = Death::at(&history.trace, cut, variant.style, variant.store_bytes);
+        let moment = &history.moments[death.mark];
         let next = recovery(&recorder, &moment.backing.crashed(|| true), moment);
-        let mut ops = dying.to_vec();
-        ops.retain(|op| !matches!(op, Op::Mark(_)));
-        ops.extend(next.trace.ops);
-        let trace = Trace { initial: history.trace.initial.clone(), ops };
-        let (violation, _) = violation(&trace, &next.moments, variant);
+        let (violation, _) = violation(&death.and_then(next.trace), &next.moments, variant);
         assert_eq!(violation, None, "cut at {cut}");
     }
 }

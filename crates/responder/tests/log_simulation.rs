@@ -12,7 +12,7 @@ use fastness_responder::*;
 use fastness_testkit::Rng;
 use support::history::{Tree, tree};
 use support::possible::Possible;
-use support::world::{Failing, Media, path};
+use support::world::{Failing, Media, path, simulate};
 use support::{Pm, content, set_protocol};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -282,24 +282,10 @@ impl Simulation {
         self.count();
         self.handles.clear();
         self.cache = None;
-        let found = loop {
-            self.crashes += 1;
-            self.media.crash(&mut self.rng);
-            if self.rng.one_in(3) {
-                self.media.power.cut_in(1 + self.rng.below(80));
-            }
-            match self.media.open() {
-                Ok((cache, recovered)) if !self.media.power.is_off() => {
-                    self.media.power.turn_on();
-                    assert_eq!(recovered.orphaned_chunks, 0);
-                    self.made_again += recovered.made_again;
-                    let found = tree(&cache, &self.media.backing).unwrap();
-                    self.cache = Some(cache);
-                    break found;
-                }
-                result => assert!(self.media.power.is_off(), "{result:?}"),
-            }
-        };
+        let (cache, recovered, found, crashes) = self.media.recover(&mut self.rng, 3, 80);
+        self.crashes += crashes;
+        self.made_again += recovered.made_again;
+        self.cache = Some(cache);
         let allows = |names: &Names| {
             names.keys().eq(found.keys())
                 && names.iter().all(|(name, file)| self.files[*file].allows(&found[name]))
@@ -348,30 +334,18 @@ impl Simulation {
     }
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("FASTNESS_RESPONDER_SEEDS") else { return 0..500 };
-    let (from, to) = text.split_once("..").expect("FASTNESS_RESPONDER_SEEDS=FROM..TO");
-    from.parse().unwrap()..to.parse().unwrap()
-}
-
 #[test]
 fn what_was_synced_survives() {
     let (mut crashes, mut errors, mut records, mut trims, mut made_again) = (0, 0, 0, 0, 0);
-    let seeds = seeds();
-    for seed in seeds.clone() {
+    let count = simulate(500, |seed| {
         let mut simulation = Simulation::new(seed);
-        let run = std::panic::AssertUnwindSafe(|| simulation.run());
-        if let Err(panic) = std::panic::catch_unwind(run) {
-            let text = fastness_base::panic_text(&*panic);
-            panic!("FASTNESS_RESPONDER_SEEDS={seed}..{}: {text}", seed + 1);
-        }
+        simulation.run();
         crashes += simulation.crashes;
         errors += simulation.errors;
         records += simulation.records;
         trims += simulation.trims;
         made_again += simulation.made_again;
-    }
-    let count = seeds.end - seeds.start;
+    });
     let text = format!(
         "{crashes} crashes, {errors} errors, {records} records, {trims} trims, {made_again} made again"
     );

@@ -263,23 +263,9 @@ impl Simulation {
         }
         self.handles.clear();
         self.cache = None;
-        let found = loop {
-            self.crashes += 1;
-            self.media.crash(&mut self.rng);
-            if self.rng.one_in(3) {
-                self.media.power.cut_in(1 + self.rng.below(40));
-            }
-            match self.media.open() {
-                Ok((cache, recovered)) if !self.media.power.is_off() => {
-                    self.media.power.turn_on();
-                    assert_eq!(recovered.orphaned_chunks, 0);
-                    let found = tree(&cache, &self.media.backing).unwrap();
-                    self.cache = Some(cache);
-                    break found;
-                }
-                result => assert!(self.media.power.is_off(), "{result:?}"),
-            }
-        };
+        let (cache, _, found, crashes) = self.media.recover(&mut self.rng, 3, 40);
+        self.crashes += crashes;
+        self.cache = Some(cache);
         assert!(allowed.contains(&found), "{}", differences(&found, &allowed));
         self.adopt(&found);
     }
@@ -338,27 +324,15 @@ fn differences(found: &Tree, allowed: &[Tree]) -> String {
     text
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("FASTNESS_RESPONDER_SEEDS") else { return 0..400 };
-    let (from, to) = text.split_once("..").expect("FASTNESS_RESPONDER_SEEDS=FROM..TO");
-    from.parse().unwrap()..to.parse().unwrap()
-}
-
 #[test]
 fn acknowledged_writes_survive_in_order() {
     let (mut crashes, mut errors) = (0, 0);
-    let seeds = seeds();
-    for seed in seeds.clone() {
+    let count = simulate(400, |seed| {
         let mut simulation = Simulation::new(seed);
-        let run = std::panic::AssertUnwindSafe(|| simulation.run());
-        if let Err(panic) = std::panic::catch_unwind(run) {
-            let text = fastness_base::panic_text(&*panic);
-            panic!("FASTNESS_RESPONDER_SEEDS={seed}..{}: {text}", seed + 1);
-        }
+        simulation.run();
         crashes += simulation.crashes;
         errors += simulation.errors;
-    }
-    let count = seeds.end - seeds.start;
+    });
     assert!(crashes >= count && errors >= count || count < 50, "{crashes} crashes, {errors} errors");
 }
 

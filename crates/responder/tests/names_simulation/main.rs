@@ -233,24 +233,10 @@ impl Simulation {
     fn restart(&mut self, allowed: Vec<Tree>) {
         self.handles.clear();
         self.cache = None;
-        let found = loop {
-            self.crashes += 1;
-            self.media.crash(&mut self.rng);
-            if self.rng.one_in(2) {
-                self.media.power.cut_in(1 + self.rng.below(50));
-            }
-            match self.media.open() {
-                Ok((cache, recovered)) if !self.media.power.is_off() => {
-                    self.media.power.turn_on();
-                    assert_eq!(recovered.orphaned_chunks, 0, "{recovered:?}");
-                    self.made_again += recovered.made_again;
-                    let found = tree(&cache, &self.media.backing).unwrap();
-                    self.cache = Some(cache);
-                    break found;
-                }
-                result => assert!(self.media.power.is_off(), "{result:?}"),
-            }
-        };
+        let (cache, recovered, found, crashes) = self.media.recover(&mut self.rng, 2, 50);
+        self.crashes += crashes;
+        self.made_again += recovered.made_again;
+        self.cache = Some(cache);
         assert!(
             allowed.contains(&found),
             "found {} of {:?}",
@@ -301,28 +287,16 @@ fn shown(tree: &Tree) -> String {
     tree.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("FASTNESS_RESPONDER_SEEDS") else { return 0..400 };
-    let (from, to) = text.split_once("..").expect("FASTNESS_RESPONDER_SEEDS=FROM..TO");
-    from.parse().unwrap()..to.parse().unwrap()
-}
-
 #[test]
 fn names_survive_in_order() {
     let (mut crashes, mut errors, mut made_again) = (0, 0, 0);
-    let seeds = seeds();
-    for seed in seeds.clone() {
+    let count = simulate(400, |seed| {
         let mut simulation = Simulation::new(seed);
-        let run = std::panic::AssertUnwindSafe(|| simulation.run());
-        if let Err(panic) = std::panic::catch_unwind(run) {
-            let text = fastness_base::panic_text(&*panic);
-            panic!("FASTNESS_RESPONDER_SEEDS={seed}..{}: {text}", seed + 1);
-        }
+        simulation.run();
         crashes += simulation.crashes;
         errors += simulation.errors;
         made_again += simulation.made_again;
-    }
-    let count = seeds.end - seeds.start;
+    });
     let enough = crashes >= count && errors >= count && 2 * made_again >= count;
     assert!(enough || count < 50, "{crashes} crashes, {errors} errors, {made_again} made again");
 }

@@ -9,7 +9,7 @@ use fastness_pm_model::{Config, FlushKind, Machine, RecordStyle, Recorder};
 use fastness_responder::*;
 use fastness_testkit::Rng;
 
-use super::history::Tree;
+use super::history::{Tree, tree};
 use super::{Pm, Power, options, recorder};
 
 /// Names, and contents of files; a file that has lost its names stays for who has it open.
@@ -135,6 +135,28 @@ impl Media {
         self.connect(rng.next());
     }
 
+    /// A crash, and recoveries until one of them ends, one in `one_in` of which is cut off within `events`;
+    /// what the cache then has, and how many crashes that were.
+    pub fn recover(&mut self, rng: &mut Rng, one_in: u64, events: u64) -> (Cache<Pm>, Recovered, Tree, u64) {
+        let mut crashes = 0;
+        loop {
+            crashes += 1;
+            self.crash(rng);
+            if rng.one_in(one_in) {
+                self.power.cut_in(1 + rng.below(events));
+            }
+            match self.open() {
+                Ok((cache, recovered)) if !self.power.is_off() => {
+                    self.power.turn_on();
+                    assert_eq!(recovered.orphaned_chunks, 0, "{recovered:?}");
+                    let found = tree(&cache, &self.backing).unwrap();
+                    return (cache, recovered, found, crashes);
+                }
+                result => assert!(self.power.is_off(), "{result:?}"),
+            }
+        }
+    }
+
     /// Looks at something while the directory does not fail.
     pub fn quietly<T>(&self, look: impl FnOnce() -> T) -> T {
         let failing = std::mem::take(&mut *self.failing.lock().unwrap());
@@ -142,6 +164,26 @@ impl Media {
         *self.failing.lock().unwrap() = failing;
         seen
     }
+}
+
+/// Runs a simulation with each seed of `FASTNESS_RESPONDER_SEEDS=FROM..TO`, or else with the first `count`;
+/// how many seeds those were.
+pub fn simulate(count: u64, mut run: impl FnMut(u64)) -> u64 {
+    let seeds = match std::env::var("FASTNESS_RESPONDER_SEEDS") {
+        Ok(text) => {
+            let (from, to) = text.split_once("..").expect("FASTNESS_RESPONDER_SEEDS=FROM..TO");
+            from.parse().unwrap()..to.parse().unwrap()
+        }
+        Err(_) => 0..count,
+    };
+    for seed in seeds.clone() {
+        let run = std::panic::AssertUnwindSafe(|| run(seed));
+        if let Err(panic) = std::panic::catch_unwind(run) {
+            let text = fastness_base::panic_text(&*panic);
+            panic!("FASTNESS_RESPONDER_SEEDS={seed}..{}: {text}", seed + 1);
+        }
+    }
+    seeds.end - seeds.start
 }
 
 /// Where an atomic part of a write ends.
