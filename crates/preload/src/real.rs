@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{FILE, iovec, mode_t, off_t, sighandler_t, size_t, ssize_t, stat};
+use libc::{FILE, iovec, mode_t, off_t, pid_t, rlimit, sighandler_t, size_t, ssize_t, stat};
 
 /// The next definition of a function; what is not there cannot have been called.
 fn find(name: &CStr, cache: &AtomicPtr<c_void>) -> *mut c_void {
@@ -85,6 +85,8 @@ real! {
     fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t;
     fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int;
     fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
+    fn setrlimit(what: c_uint, limit: *const rlimit) -> c_int;
+    fn prlimit(process: pid_t, what: c_uint, limit: *const rlimit, before: *mut rlimit) -> c_int;
     fn mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t)
         -> *mut c_void;
 }

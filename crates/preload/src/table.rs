@@ -262,6 +262,11 @@ pub(crate) fn forget_range(first: u32, last: u32) {
     (first as usize..end).for_each(|fd| forget(fd as i32));
 }
 
+/// Descriptors with leases.
+pub(crate) fn leased() -> impl Iterator<Item = i32> {
+    (0..DESCRIPTORS as i32).filter(|&fd| find(fd).is_some())
+}
+
 #[cold]
 fn forget_entry(fd: i32, entry: Entry) {
     let Some(word) = word(fd) else { return };

@@ -193,17 +193,54 @@ fn program_of_other_files() {
     // What is no file of the directory.
     assert!(!is_leased(&file(&std::env::temp_dir().join("fastness-preload-elsewhere"))));
     assert!(!is_leased(&fs::File::open(&root).unwrap()));
-    // A limit of the length of files is the kernel's to keep.
+}
+
+#[test]
+fn a_limit_of_the_length_of_files_is_kept() {
+    let Some(bench) = bench() else { return };
+    passes(&bench, "preloaded::calls::program_with_a_limit");
+    let found = fs::read(bench.path("dir/appended")).unwrap();
+    assert_eq!(found, [[1; 700], [2; 700], [3; 700]].concat()[..2000]);
+}
+
+#[test]
+fn program_with_a_limit() {
+    let Some(root) = root() else { return };
+    let limit = libc::rlimit { rlim_cur: 2000, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a process of ours, which does not want the signal.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    // SAFETY: a limit of ours.
+    let set = || assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+    let exchange = || {
+        let before = std::ptr::null_mut();
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::prlimit(0, libc::RLIMIT_FSIZE, &raw const limit, before) }, 0);
+    };
+    let is_refused = |file: &fs::File| {
+        assert_eq!(file.write_all_at(&[1; 10], 2000).unwrap_err().raw_os_error(), Some(libc::EFBIG));
+    };
     in_child(|| {
-        // SAFETY: a limit of this process alone, which does not want the signal.
-        unsafe {
-            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-            let limit = libc::rlimit { rlim_cur: 1000, rlim_max: 1000 };
-            libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
-        }
-        let short = file(&root.join("short"));
-        let refused = short.write_all_at(&[1; 1001], 0).unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::EFBIG));
+        set();
+        is_refused(&file(&root.join("later")));
+    });
+    in_child(|| {
+        let before = file(&root.join("before"));
+        assert!(is_leased(&before));
+        exchange();
+        is_refused(&before);
+    });
+    // What went past the kernel counts as well, and what follows comes after it.
+    let options = OpenOptions::new().append(true).create(true).clone();
+    let mut appended = options.open(root.join("appended")).unwrap();
+    assert!(is_leased(&appended));
+    appended.write_all(&[1; 700]).unwrap();
+    in_child(|| {
+        let mut appended = options.open(root.join("appended")).unwrap();
+        assert!(is_leased(&appended));
+        appended.write_all(&[2; 700]).unwrap();
+        set();
+        assert_eq!(appended.write(&[3; 700]).unwrap(), 600, "up to the limit");
+        assert_eq!(appended.write(&[3; 700]).unwrap_err().raw_os_error(), Some(libc::EFBIG));
     });
 }
 

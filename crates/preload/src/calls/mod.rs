@@ -3,5 +3,6 @@
 mod attributes;
 mod descriptors;
 mod handlers;
+mod limits;
 mod passed;
 mod transfers;
