@@ -13,6 +13,7 @@
 mod bench;
 mod completions;
 mod connect;
+mod consent;
 mod content;
 mod cost;
 mod crashcheck;

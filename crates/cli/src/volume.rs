@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use fastness_daemon::{Address, PoolReport, Request, ServedReport, absolute, run_dir, volume_socket};
 
 use crate::connect::{ask, ask_all, print_json};
+use crate::consent::ConsentArgs;
 use crate::dataset::datasets;
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
@@ -41,6 +42,8 @@ pub(crate) enum VolumeCommand {
         /// Allow a smaller size, and lose the data after it
         #[arg(long)]
         shrink: bool,
+        #[command(flatten)]
+        consent: ConsentArgs,
     },
     /// Serve a volume over NBD
     #[command(after_help = SERVE)]
@@ -49,6 +52,8 @@ pub(crate) enum VolumeCommand {
     Unserve {
         /// Full name
         volume: String,
+        #[command(flatten)]
+        consent: ConsentArgs,
     },
     /// List volumes and their addresses
     List {
@@ -109,21 +114,26 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> Result<Outcome
             };
             let () = ask(&volume, &request)?;
         }
-        VolumeCommand::Resize { volume, size, shrink } => {
+        VolumeCommand::Resize { volume, size, shrink, consent } => {
             let now = datasets(Some(&volume))?.remove(0).size_bytes;
             if now.is_some_and(|now| size < now) && !shrink {
                 let text =
                     format!("{volume} would lose the data after {}; --shrink allows that", size::show(size));
                 return Err(refuse(text));
             }
-            let () = ask(&volume, &Request::ResizeVolume { name: volume.clone(), size_bytes: size })?;
+            let does = format!("change the size of {volume} to {}", size::show(size));
+            let request =
+                |is_forced| Request::ResizeVolume { name: volume.clone(), size_bytes: size, is_forced };
+            return consent.send(&volume, &does, request, out);
         }
         VolumeCommand::Serve(args) => {
             let served = serve(args)?;
             writeln!(out, "{}", served.uri)?;
         }
-        VolumeCommand::Unserve { volume } => {
-            let () = ask(&volume, &Request::Unserve { name: volume.clone() })?;
+        VolumeCommand::Unserve { volume, consent } => {
+            let does = format!("stop serving {volume}");
+            let request = |is_forced| Request::Unserve { name: volume.clone(), is_forced };
+            return consent.send(&volume, &does, request, out);
         }
         VolumeCommand::List { json } => return list(json, out),
     }

@@ -140,7 +140,7 @@ fn an_export_or_a_kill_ends_the_waiting_and_loses_nothing_that_was_flushed() {
             )
             .unwrap();
         } else {
-            bench.fails("pool export tank", 8);
+            bench.fails("pool export tank --force", 8);
         }
         assert!(waiting.join().unwrap().is_err(), "not told that it was done");
         bench.ok("pool import tank");

@@ -256,7 +256,7 @@ fn a_log_changes_its_kind_and_its_devices() {
     let said = bench.fails(&format!("pool add tank log {}", bench.text("log")), 3);
     assert!(said.contains("one kind"), "{said}");
     // It is found again where it was; or elsewhere, if it is said where.
-    bench.ok("pool export tank");
+    bench.ok("pool export tank --force");
     std::fs::rename(bench.path("pm"), bench.path("pm2")).unwrap();
     let said = bench.fails("pool import tank", 7);
     assert!(said.contains("log device"), "{said}");
@@ -272,7 +272,7 @@ fn a_log_changes_its_kind_and_its_devices() {
     bench.ok(&format!("pool remove tank {}", bench.text("log")));
     client.write(4096, b"acknowledged", true).unwrap();
     assert!(bench.fails(&format!("pool remove tank {}", bench.text("a")), 3).contains("holds data"));
-    bench.ok("pool export tank");
+    bench.ok("pool export tank --force");
     bench.ok("pool import tank");
     let mut client = bench.client("disk.sock", "tank/disk");
     for block in 0..3 {

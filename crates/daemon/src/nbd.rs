@@ -84,6 +84,12 @@ impl Service for NbdService {
         Some(volume_row(&*self.volume.get()?))
     }
 
+    fn users(&self) -> Option<String> {
+        let ServedReport { clients, uri, .. } = self.report();
+        let word = if clients == 1 { "client" } else { "clients" };
+        (clients > 0).then(|| format!("{clients} {word} at {uri}"))
+    }
+
     fn stop(mut self: Box<Self>) {
         self.volume.end();
         self.server.shutdown();

@@ -15,7 +15,7 @@ use fastness_zpl::FileReplay;
 use fastness_zvol::VolumeReplay;
 use serde::Serialize;
 use serde_json::Value;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::durability::GivenUp;
 use crate::error::StartError;
@@ -29,6 +29,9 @@ use crate::service::Services;
 
 /// A signal that comes this soon after the first one is the same one: a terminal and a parent both send it.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
+
+/// A client that has ended its work is connected a little longer.
+const FOR_THOSE_WHO_LEAVE: Duration = Duration::from_millis(500);
 
 /// Settings of a run; none of them is stored.
 #[derive(Debug, Clone, Default)]
@@ -48,7 +51,7 @@ pub struct NodeOptions {
 pub enum Ending {
     /// A request exported the pool.
     Request,
-    /// SIGINT or SIGTERM.
+    /// SIGINT, SIGTERM or SIGHUP.
     Signal,
     /// The pool was destroyed.
     Destroyed,
@@ -172,14 +175,16 @@ impl Node {
         }
     }
 
-    /// Ends the node on SIGINT and SIGTERM. Another one, a second later, ends the process at once, as a crash
-    /// would.
+    /// Ends the node on SIGINT, SIGTERM and, unless it is ignored, SIGHUP. Another one, a second later, ends
+    /// the process at once, as a crash would.
     ///
     /// # Errors
     /// The handlers cannot be installed.
     pub fn end_on_signals(&self) -> Result<(), StartError> {
         let system = |source| StartError::System { what: "handle signals", source };
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(system)?;
+        let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+        let all = [SIGINT, SIGTERM].into_iter().chain(hangup);
+        let mut signals = signal_hook::iterator::Signals::new(all).map_err(system)?;
         let sender = self.endings.0.clone();
         let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             let mut first = None;
@@ -242,8 +247,9 @@ impl Node {
             Request::Status => answer(self.status()),
             Request::Io => answer(self.io()),
             Request::Sync => answer(self.pool().sync()?.0),
-            Request::Export => answer(self.export()?),
-            Request::Destroy => answer(self.destroy()?),
+            Request::Users { name } => answer(self.users(name.as_deref())?),
+            Request::Export { is_forced } => answer(self.export(is_forced)?),
+            Request::Destroy { is_forced } => answer(self.destroy(is_forced)?),
             Request::Check => answer(self.check()?),
             Request::Scrub { wait } => answer(self.scrub(wait, tell)?),
             Request::StopJob => {
@@ -277,11 +283,13 @@ impl Node {
             Request::CreateVolume { name, size_bytes, properties, with_parents } => {
                 answer(self.create_volume(&name, size_bytes, &properties, with_parents)?)
             }
-            Request::ResizeVolume { name, size_bytes } => answer(self.resize_volume(&name, size_bytes)?),
+            Request::ResizeVolume { name, size_bytes, is_forced } => {
+                answer(self.resize_volume(&name, size_bytes, is_forced)?)
+            }
             Request::Serve { name, address, is_read_only, is_kept } => {
                 answer(self.serve(&name, &address, is_read_only, is_kept)?)
             }
-            Request::Unserve { name } => answer(self.unserve(&name)?),
+            Request::Unserve { name, is_forced } => answer(self.unserve(&name, is_forced)?),
             Request::CreateFiles { name, uid, gid, properties, with_parents } => {
                 answer(self.create_files(&name, (uid, gid), &properties, with_parents)?)
             }
@@ -304,14 +312,38 @@ impl Node {
         Ok(())
     }
 
-    fn export(&self) -> Result<(), Failure> {
+    /// Who uses a dataset, or anything of the pool.
+    pub(crate) fn users(&self, name: Option<&str>) -> Result<Vec<String>, Failure> {
+        let dataset = name.map(|name| self.pool().dataset(name)).transpose()?;
+        Ok(self.services.users(dataset.map(|dataset| dataset.id())))
+    }
+
+    /// Refuses what would end the work of others.
+    pub(crate) fn refuse_in_use(&self, name: Option<&str>, is_forced: bool) -> Result<(), Failure> {
+        let mut users = if is_forced { Vec::new() } else { self.users(name)? };
+        let begun = Instant::now();
+        while !users.is_empty() && begun.elapsed() < FOR_THOSE_WHO_LEAVE {
+            std::thread::sleep(FOR_THOSE_WHO_LEAVE / 20);
+            users = self.users(name)?;
+        }
+        if users.is_empty() {
+            return Ok(());
+        }
+        let what = name.map_or_else(|| format!("pool {}", self.name()), str::to_owned);
+        let text = format!("{what} is in use: {}; --force does it all the same", users.join(", "));
+        Err(Failure::refuse(ErrorKind::Retry, text))
+    }
+
+    fn export(&self, is_forced: bool) -> Result<(), Failure> {
+        self.refuse_in_use(None, is_forced)?;
         self.quiet();
         let result = self.pool().export();
         *lock(&self.ending) = Some(Ending::Request);
         Ok(result?)
     }
 
-    fn destroy(&self) -> Result<(), Failure> {
+    fn destroy(&self, is_forced: bool) -> Result<(), Failure> {
+        self.refuse_in_use(None, is_forced)?;
         self.quiet();
         let result = self.pool().destroy();
         if self.options.remembers {
@@ -330,6 +362,14 @@ impl Node {
             let _ = self.endings.0.send(ending);
         }
     }
+}
+
+/// Whether this process was started with a signal ignored, as `nohup` does it.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    ignored.is_some_and(|set| set & 1 << (signal - 1) != 0)
 }
 
 fn answer(value: impl Serialize) -> Result<Value, Failure> {

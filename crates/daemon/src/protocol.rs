@@ -73,10 +73,19 @@ pub enum Request {
     },
     /// Makes everything durable. Answer: the txg.
     Sync,
-    /// Syncs and exports the pool, ends the daemon. Answered before the process exits.
-    Export,
+    /// Who uses a dataset, or anything of the pool. Answer: a list of texts.
+    Users {
+        name: Option<String>,
+    },
+    /// Syncs and exports the pool, ends the daemon. Answered before the process exits. What is in use is
+    /// ended only with `is_forced`; so it is with the others that have it.
+    Export {
+        is_forced: bool,
+    },
     /// Erases the labels, ends the daemon.
-    Destroy,
+    Destroy {
+        is_forced: bool,
+    },
     /// Full check. Answer: [`crate::CheckReport`].
     Check,
     /// Reads every copy; with `wait`, answers with [`crate::JobReport`] when it has ended.
@@ -149,6 +158,7 @@ pub enum Request {
     ResizeVolume {
         name: String,
         size_bytes: u64,
+        is_forced: bool,
     },
     /// Serves a volume; with `is_kept`, again after each import. Answer: the [`Address`] in use.
     Serve {
@@ -160,6 +170,7 @@ pub enum Request {
     /// Stops all servers of a volume, and those that an import would start.
     Unserve {
         name: String,
+        is_forced: bool,
     },
     /// The root belongs to this user and group.
     CreateFiles {
@@ -194,8 +205,9 @@ impl Request {
             self,
             Request::Status
                 | Request::Io
-                | Request::Export
-                | Request::Destroy
+                | Request::Users { .. }
+                | Request::Export { .. }
+                | Request::Destroy { .. }
                 | Request::StopJob
                 | Request::Clear { .. }
         )

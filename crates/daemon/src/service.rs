@@ -35,6 +35,11 @@ pub(crate) trait Service: Send + Sync {
         Ok(())
     }
 
+    /// Who uses it now, if anyone does and that can be found out.
+    fn users(&self) -> Option<String> {
+        None
+    }
+
     /// Requests that wait for a suspended pool without a thread.
     fn waiting(&self) -> usize {
         0
@@ -72,6 +77,14 @@ impl Services {
     /// Requests that wait for a suspended pool without a thread.
     pub(crate) fn waiting(&self) -> usize {
         lock(&self.all).iter().map(|service| service.waiting()).sum()
+    }
+
+    /// Who uses a dataset, or anything.
+    pub(crate) fn users(&self, dataset: Option<DatasetId>) -> Vec<String> {
+        self.drop_over();
+        let services = lock(&self.all);
+        let chosen = services.iter().filter(|service| dataset.is_none() || service.dataset() == dataset);
+        chosen.filter_map(|service| service.users()).collect()
     }
 
     /// Counters, a row for each dataset.

@@ -37,10 +37,13 @@ impl Node {
         Ok(())
     }
 
-    pub(crate) fn resize_volume(&self, name: &str, size_bytes: u64) -> Result<(), Failure> {
+    pub(crate) fn resize_volume(&self, name: &str, size_bytes: u64, is_forced: bool) -> Result<(), Failure> {
         let volume = Volume::open(&self.store, name)?;
         if volume.is_read_only() {
             return Err(fastness_store::PoolError::ReadOnly(name.to_owned()).into());
+        }
+        if size_bytes < volume.size_bytes() {
+            self.refuse_in_use(Some(name), is_forced)?;
         }
         volume.resize(size_bytes)?;
         self.journal
@@ -78,8 +81,9 @@ impl Node {
         Ok(report)
     }
 
-    pub(crate) fn unserve(&self, name: &str) -> Result<(), Failure> {
+    pub(crate) fn unserve(&self, name: &str, is_forced: bool) -> Result<(), Failure> {
         let volume = Volume::open(&self.store, name)?;
+        self.refuse_in_use(Some(name), is_forced)?;
         self.services.stop(volume.dataset().id());
         self.keep(&volume, &[])
     }

@@ -62,7 +62,7 @@ fn sync(node: &Node) {
 }
 
 fn export(node: &Node) {
-    node.handle(Request::Export, &mut |_| true).unwrap();
+    node.handle(Request::Export { is_forced: false }, &mut |_| true).unwrap();
 }
 
 /// The refusal of devices that are the copy, by the region at this place.

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 const EIO: u32 = 5;
 const ENOSPC: u32 = 28;
 const EPERM: u32 = 1;
+const EXPORT: Request = Request::Export { is_forced: true };
 
 struct Bench {
     disks: Vec<Arc<Faulty<MemDevice>>>,
@@ -240,7 +241,7 @@ fn requests_wait_for_a_suspended_pool_and_go_on_when_it_was_cleared() {
 
 #[test]
 fn an_export_ends_those_who_wait() {
-    for request in [Request::Export, Request::Unserve { name: "tank/v".to_owned() }] {
+    for request in [EXPORT, Request::Unserve { name: "tank/v".to_owned(), is_forced: true }] {
         let bench = Bench::new(1, 64 << 20);
         suspend(&bench);
         std::thread::scope(|scope| {
@@ -248,7 +249,7 @@ fn an_export_ends_those_who_wait() {
             let waiting = scope.spawn(move || client.write(0, &noise(1), true));
             wait_until(|| bench.status().waiting == 1);
             // An export fails, and ends everything; that a volume is not served any more needs no txg.
-            let is_export = request == Request::Export;
+            let is_export = request == EXPORT;
             assert_eq!(bench.node.handle(request, &mut quiet).is_err(), is_export);
             assert!(waiting.join().unwrap().is_err(), "not told that it was done");
         });
@@ -279,7 +280,7 @@ fn a_crash_while_requests_wait_loses_nothing_that_was_acknowledged() {
                 assert!(is(1) || is(2), "seed {seed}, block {block}");
             }
         }
-        assert!(bench.node.handle(Request::Export, &mut quiet).is_err());
+        assert!(bench.node.handle(EXPORT, &mut quiet).is_err());
         assert!(waiting.join().unwrap().is_err());
     });
 }
@@ -350,7 +351,7 @@ fn requests_that_make_no_sense_are_refused_and_change_nothing() {
         (Request::Detach { device: "disk9".to_owned() }, "invalid"),
         (Request::Detach { device: "disk0".to_owned() }, "retry"),
         (Request::Remove { device: "disk0".to_owned() }, "invalid"),
-        (Request::ResizeVolume { name: name(), size_bytes: 12345 }, "invalid"),
+        (Request::ResizeVolume { name: name(), size_bytes: 12345, is_forced: false }, "invalid"),
         (Request::DestroyDataset { name: name(), is_recursive: false }, "retry"),
         (Request::DestroyDataset { name: "tank/none".to_owned(), is_recursive: true }, "invalid"),
     ] {
@@ -364,7 +365,7 @@ fn requests_that_make_no_sense_are_refused_and_change_nothing() {
 fn an_export_answers_and_everything_after_it_is_refused() {
     let bench = Bench::new(1, 64 << 20);
     bench.client().write(0, &noise(1), false).unwrap();
-    bench.ask(&Request::Export);
+    bench.ask(&EXPORT);
     assert_eq!(bench.refused(&Request::Status).kind, "closed");
     assert!(!bench.socket().exists());
     let devices = [Device::new("disk0", bench.disks[0].clone())];

@@ -46,7 +46,7 @@ pub use files::{
     Time, WriteFlags,
 };
 pub use handshake::SessionError;
-pub use mount::{MountError, MountOptions, MountPoint, Unmount, is_mounted, mount, unmount};
+pub use mount::{MountError, MountOptions, MountPoint, Unmount, is_in_use, is_mounted, mount, unmount};
 pub use namespace::{join_mounts, own_mounts};
 pub use rings::NoRings;
 pub use rustix::io::Errno;

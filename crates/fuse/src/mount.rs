@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
@@ -258,6 +259,21 @@ pub fn unmount(path: &Path, how: Unmount) -> Result<(), MountError> {
         Err(Errno::BUSY) => Err(MountError::Busy(path.to_owned())),
         Err(error) => Err(MountError::Unmount { path: path.to_owned(), error }),
     }
+}
+
+/// Whether a file or folder of a mount is in use, by a program or as the place of another mount. An ordinary
+/// user's mount is not known to be: false.
+pub fn is_in_use(path: &Path) -> bool {
+    // The kernel marks a mount that is not in use as expired, unmounts one that is marked already, and
+    // forgets the mark when a path there is looked up.
+    let look_up = || drop(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()));
+    if !mounts_by_itself() {
+        return false;
+    }
+    look_up();
+    let found = rustix::mount::unmount(path, UnmountFlags::EXPIRE);
+    look_up();
+    found == Err(Errno::BUSY)
 }
 
 fn unmount_as_user(path: &Path, how: Unmount) -> Result<(), MountError> {

@@ -9,9 +9,10 @@ mod vdevs;
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use fastness_daemon::{CheckReport, JobReport, PmUse, Request};
+use fastness_daemon::{CheckReport, DatasetReport, JobReport, PmUse, Request};
 
-use crate::connect::{ask, connect, follow, only_pool, print_json};
+use crate::connect::{ask, follow, only_pool, print_json};
+use crate::consent::ConsentArgs;
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
 use crate::output::{fields, note};
@@ -38,6 +39,8 @@ pub(crate) enum PoolCommand {
     Export {
         /// The pool
         pool: String,
+        #[command(flatten)]
+        consent: ConsentArgs,
     },
     /// Show devices, errors, and the scrub or resilver of pools
     Status(list::StatusArgs),
@@ -109,6 +112,8 @@ pub(crate) enum PoolCommand {
     Destroy {
         /// The pool
         pool: String,
+        #[command(flatten)]
+        consent: ConsentArgs,
     },
 }
 
@@ -237,8 +242,14 @@ pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> Result<Outcome> 
     match command {
         PoolCommand::Create(args) => create::run(&args, out),
         PoolCommand::Import(args) => import::run(args, out),
-        PoolCommand::Export { pool } => end(&pool, &Request::Export),
-        PoolCommand::Destroy { pool } => end(&pool, &Request::Destroy),
+        PoolCommand::Export { pool, consent } => {
+            let does = format!("make everything durable, and end the process that runs pool {pool}");
+            consent.send(&pool, &does, |is_forced| Request::Export { is_forced }, out)
+        }
+        PoolCommand::Destroy { pool, consent } => {
+            let does = format!("destroy pool {pool}, with its {}", contents(&pool)?);
+            consent.send(&pool, &does, |is_forced| Request::Destroy { is_forced }, out)
+        }
         PoolCommand::Status(args) => list::status(&args, out),
         PoolCommand::List(args) => list::list(&args, out),
         PoolCommand::Add(AddArgs { pool, vdevs, force, pm }) => {
@@ -285,12 +296,14 @@ fn done(pool: &str, request: &Request) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// Ends the process that runs a pool, and waits for it.
-fn end(pool: &str, request: &Request) -> Result<Outcome> {
-    let mut client = connect(pool)?;
-    let () = client.call(request)?;
-    client.wait_end();
-    Ok(Outcome::Clean)
+/// What would be lost with a pool.
+fn contents(pool: &str) -> Result<String> {
+    let all: Vec<DatasetReport> = ask(pool, &Request::Datasets)?;
+    let count = |kind: &str, what: &str| {
+        let count = all.iter().filter(|dataset| dataset.kind == kind).count();
+        format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+    };
+    Ok(format!("{} and {}", count("volume", "volume"), count("filesystem", "file system")))
 }
 
 /// Starts a job, or runs it to its end.

@@ -267,7 +267,7 @@ impl<'a> Life<'a> {
                 }
                 continue;
             }
-            let is_over = self.command(&format!("volume unserve tank/v{volume}"));
+            let is_over = self.command(&format!("volume unserve tank/v{volume} --force"));
             let joined = std::mem::take(&mut connections[volume]);
             operations[volume].extend(self.join(joined, is_over));
             if !is_over {
@@ -307,7 +307,7 @@ impl<'a> Life<'a> {
             Ending::Kill => false,
             Ending::Export => {
                 std::thread::sleep(self.rng.time(500, 300_000));
-                self.command("pool export tank")
+                self.command("pool export tank --force")
             }
             Ending::Terminate => {
                 crate::server::terminate_later(self.server.pid(), self.rng.time(500, 300_000));

@@ -57,11 +57,11 @@ fn a_mount_that_is_in_use_is_unmounted_only_by_force() {
 }
 
 #[test]
-fn an_export_detaches_what_is_in_use_and_loses_nothing() {
+fn an_export_by_force_detaches_what_is_in_use_and_loses_nothing() {
     let Some(files) = mounted("") else { return };
     let mut open = File::create(files.path("a")).unwrap();
     open.write_all(b"written").unwrap();
-    files.bench.ok("pool export tank");
+    files.bench.ok("pool export tank --force");
     assert!(open.write_all(b"too late").is_err());
     assert_eq!(fs::metadata(files.path("a")).unwrap_err().kind(), ErrorKind::NotFound, "it is detached");
     drop(open);

@@ -118,7 +118,7 @@ fn an_export_of_a_suspended_pool_ends_the_programs_that_wait() {
     suspend(&files);
     let mut waiting = program(&files, "printf new > created");
     wait_for_waiting(&files, 1);
-    files.bench.fails("pool export tank", 8);
+    files.bench.fails("pool export tank --force", 8);
     assert!(!waiting.wait().unwrap().success());
 }
 

@@ -104,7 +104,7 @@ fn many_waiting_programs_end_with_their_mount() {
     suspend(&files);
     let mut waiting = writers(&files);
     wait_for_waiting(&files, PROGRAMS as u64);
-    files.bench.fails("pool export tank", 8);
+    files.bench.fails("pool export tank --force", 8);
     assert!(waiting.iter_mut().all(|child| !child.wait().unwrap().success()));
     files.bench.ok("pool import tank");
     assert_eq!(files.check(), 0);

@@ -150,7 +150,7 @@ impl Drop for Bench {
         let pools: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         for pool in pools.as_array().into_iter().flatten() {
             if let Some(name) = pool["name"].as_str() {
-                self.run(&format!("pool export {name}"));
+                self.run(&format!("pool export {name} --force"));
             }
         }
     }
@@ -173,9 +173,14 @@ impl Up {
     }
 
     /// Ctrl-C; the exit code.
-    pub fn interrupt(mut self) -> Option<i32> {
+    pub fn interrupt(self) -> Option<i32> {
+        self.end_by("INT")
+    }
+
+    /// Sends a signal; the exit code.
+    pub fn end_by(mut self, signal: &str) -> Option<i32> {
         let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
         self.child.wait().unwrap().code()
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use fastness_base::ErrorKind;
 use fastness_fuse::{
-    MountError, MountOptions, MountPoint, NoRings, Session, SessionOptions, Transport, Unmount, mount,
-    unmount,
+    MountError, MountOptions, MountPoint, NoRings, Session, SessionOptions, Transport, Unmount, is_in_use,
+    mount, unmount,
 };
 use fastness_store::{Attached, DatasetId};
 use fastness_zpl::FileSystem;
@@ -174,6 +174,10 @@ impl Service for MountService {
 
     fn unmount(&self, is_forced: bool) -> Result<(), Failure> {
         self.end(is_forced)
+    }
+
+    fn users(&self) -> Option<String> {
+        is_in_use(&self.path).then(|| format!("files at {}", self.path.display()))
     }
 
     fn waiting(&self) -> usize {
