@@ -53,7 +53,7 @@ fn work(root: &Path, thread: usize) {
     let second = |number| folder(root, thread, number + 1).join(format!("{thread}-{number}-moved"));
     fs::create_dir(root.join(thread.to_string())).unwrap();
     let kept: Vec<_> =
-        (0..4).map(|number| File::create_new(root.join(format!("{thread}k{number}"))).unwrap()).collect();
+        (0..2).map(|number| File::create_new(root.join(format!("{thread}k{number}"))).unwrap()).collect();
     for number in 0..FILES {
         fs::write(first(number), text(thread, number)).unwrap();
     }
