@@ -179,7 +179,7 @@ fn a_file_that_is_being_renamed_is_found() {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let at = round % 4 * 4 + part;
-                    let suffix = |round: usize| if round / 4 % 2 == 0 { "a" } else { "b" };
+                    let suffix = |round: usize| if (round / 4).is_multiple_of(2) { "a" } else { "b" };
                     let from = format!("{at}{}", suffix(round));
                     let to = format!("{at}{}", suffix(round + 4));
                     let rename = || fs::rename(folder.path(&from), folder.path(&to)).unwrap();
