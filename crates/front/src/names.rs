@@ -76,7 +76,8 @@ impl<C: Contents> PassThrough<C> {
         self.opened(made, entry, flags, opening)
     }
 
-    /// Makes a file without a name, and opens it: nothing of it is left once it is closed, unless it gets one.
+    /// Makes a file without a name, and opens it: nothing of it is left once it is closed, unless it gets
+    /// one.
     pub(crate) fn create_unnamed_file(
         &self,
         caller: Caller<'_>,
@@ -109,7 +110,8 @@ impl<C: Contents> PassThrough<C> {
 
     pub(crate) fn rename_node(&self, from: (u64, Name<'_>), to: (u64, Name<'_>), flags: u32) -> Reply<()> {
         let flags = RenameFlags::from_bits_retain(flags);
-        // A renaming that leaves a whiteout (RENAME_WHITEOUT, for overlayfs) has no record in the log of names.
+        // A renaming that leaves a whiteout (RENAME_WHITEOUT, for overlayfs) has no record in the log of
+        // names.
         if !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE).contains(flags) {
             return Err(Errno::INVAL);
         }

@@ -5,7 +5,8 @@
 //! the file is found again by its name. Calls that take names away or give them tell of it
 //! ([`Nodes::take`], [`Nodes::look_again`]): what has no name that is known keeps its descriptor.
 //!
-//! What is found by a name must be the same file: inode and birth. If it is not, or nothing is there, somebody
+//! What is found by a name must be the same file: inode and birth. If it is not, or nothing is there,
+//! somebody
 //! has changed the directory past the mount: the call fails with ESTALE, and the kernel asks for the name.
 
 mod table;
@@ -269,7 +270,8 @@ impl Nodes {
         }
     }
 
-    /// After names were changed: which of these leads to the file now. Without one, and if it was known by one
+    /// After names were changed: which of these leads to the file now. Without one, and if it was known by
+    /// one
     /// of them, it keeps its descriptor.
     pub(crate) fn look_again(&self, taken: &Taken, places: &[(u64, &Node, &OsStr)]) {
         let leads_to_it = |(_, directory, name): &&(u64, &Node, &OsStr)| {
