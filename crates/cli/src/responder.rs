@@ -280,6 +280,17 @@ fn say(out: &mut dyn Write, report: &Report) -> Result<()> {
         let text = format!("inode {}: the directory has not answered for {} s", late.inode, late.seconds);
         rows.push(("is being flushed", text));
     }
+    if report.refused_opens > 0 {
+        let text = format!(
+            "{} times none was left for a program; {} of {} files may be open ({} open now) with this limit of \
+             the server (ulimit -n)",
+            report.refused_opens,
+            report.open_files_max,
+            report.descriptors_max.unwrap_or(0),
+            report.open_files
+        );
+        rows.push(("descriptors", text));
+    }
     if report.direct_reads + report.direct_writes > 0 {
         let of = |what: &str, count: u64, bytes: u64| format!("{what}: {count}, {}", size::show(bytes));
         let writes = of("writes", report.direct_writes, report.direct_written_bytes);

@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use support::Bench;
+use support::{Bench, STRANGER};
 
 const OPTIONS: &str = "--pm pm --size 4M --flush-ms 60000 --dir dir --";
 
@@ -203,35 +203,6 @@ fn a_second_run_joins_the_first_one() {
     assert_eq!(bench.json("responder status pm")["dirty_chunks"], 0);
 }
 
-/// A user and a group that nothing here has.
-const STRANGER: u32 = 12345;
-
-/// Runs `arguments` as an ordinary user in the folder `home` of the bench: with a `/dev/fuse` that everybody
-/// can open, as most systems have it, and the program where everybody finds it.
-fn as_stranger(bench: &Bench, arguments: &[&str]) -> Output {
-    const BEGIN: &str = "mount --bind \"$1\" \"$2\" && mount -t tmpfs -o mode=755 devices \"$3\" &&
-        mknod -m 666 \"$3/fuse\" c 10 229 && mount --bind \"$3/fuse\" /dev/fuse && shift 3 && cd home &&
-        exec setpriv --reuid=12345 --regid=12345 --clear-groups -- \"$@\"";
-    let programs = bench.path("programs");
-    let devices = bench.path("devices");
-    for folder in [&programs, &devices] {
-        fs::create_dir_all(folder).unwrap();
-    }
-    fs::set_permissions(bench.path("."), fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = bench.command("");
-    let built = std::path::Path::new(command.get_program()).parent().unwrap().to_owned();
-    let mut wrapped = Command::new("unshare");
-    wrapped.args(["--mount", "sh", "-c", BEGIN, "sh"]).args([&built, &programs, &devices]).args(arguments);
-    wrapped.current_dir(bench.path(".")).stdin(Stdio::null());
-    wrapped.envs(
-        command
-            .env("FASTNESS_RUN_DIR", bench.path("home/run"))
-            .get_envs()
-            .filter_map(|(name, value)| Some((name, value?))),
-    );
-    wrapped.output().unwrap()
-}
-
 #[test]
 fn an_ordinary_user_needs_neither_root_nor_a_helper() {
     let Some(bench) = bench() else { return };
@@ -245,7 +216,7 @@ fn an_ordinary_user_needs_neither_root_nor_a_helper() {
         // The group is one that the user does not have.
         std::os::unix::fs::chown(bench.path(path), Some(STRANGER), Some(0)).unwrap();
     }
-    let namespaces = as_stranger(&bench, &["unshare", "--user", "--mount", "true"]);
+    let namespaces = bench.as_stranger(&["unshare", "--user", "--mount", "true"]);
     if !namespaces.status.success() {
         println!("SKIPPED: ordinary users get no namespaces here: {namespaces:?}");
         return;
@@ -257,7 +228,7 @@ fn an_ordinary_user_needs_neither_root_nor_a_helper() {
     let program = bench.text("programs/fastness");
     let words = format!("{program} run {OPTIONS} sh -c");
     let words: Vec<&str> = words.split(' ').chain([script]).collect();
-    let ran = as_stranger(&bench, &words);
+    let ran = bench.as_stranger(&words);
     assert_eq!(ran.status.code(), Some(7), "{ran:?}");
     let said = String::from_utf8(ran.stdout).unwrap();
     let owner = "12345:12345";
@@ -276,7 +247,7 @@ fn an_ordinary_user_needs_neither_root_nor_a_helper() {
     let run = |script: &str| format!("{program} run {OPTIONS} sh -c '{script}'");
     let first = run("printf newer > dir/new; echo ready; sleep 2");
     let both = format!("{first} & sleep 1; {}; wait", run("cat dir/new; id -u"));
-    let ran = as_stranger(&bench, &["sh", "-c", &both]);
+    let ran = bench.as_stranger(&["sh", "-c", &both]);
     assert_eq!(
         String::from_utf8(ran.stdout).unwrap(),
         "ready\nnewer12345\n",

@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, Gid, Mode, Timespec, Timestamps, 
 use crate::contents::Contents;
 use crate::nodes::Node;
 use crate::server::{OpenFile, PassThrough};
+use crate::xattrs::CAPABILITIES;
 
 /// Bits that run a program as another user or group: a write takes them from a file.
 pub(crate) const SET_ID: u32 = 0o6000;
@@ -81,10 +82,14 @@ impl<C: Contents> PassThrough<C> {
         if !node.has_capabilities.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
-        match self.remove_attribute(node, crate::xattrs::CAPABILITIES) {
+        let removed = match rustix::fs::removexattr(node.path(), CAPABILITIES) {
             Err(Errno::NODATA) => Ok(()),
             done => done,
-        }
+        };
+        // If that is not durable, the next write tries again.
+        removed
+            .and_then(|()| self.settle(node))
+            .inspect_err(|_| node.has_capabilities.store(true, Ordering::Relaxed))
     }
 
     /// Allocates, punches or zeroes below, where the file has everything first.

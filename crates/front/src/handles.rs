@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fastness_fuse::{Errno, Reply};
 use fastness_sync::{Mutex, RwLock};
 
-use crate::nodes::{Node, errno};
+use crate::descriptors::Opening;
 
 /// Open files, or directories.
 #[derive(Debug)]
@@ -52,11 +52,14 @@ impl<T> Handles<T> {
 
 /// A directory that is open; the position is that of the listing under way.
 #[derive(Debug)]
-pub(crate) struct OpenDirectory(pub(crate) Mutex<File>);
+pub(crate) struct OpenDirectory {
+    pub(crate) file: Mutex<File>,
+    _opening: Opening,
+}
 
 impl OpenDirectory {
-    pub(crate) fn open(node: &Node) -> Reply<OpenDirectory> {
-        Ok(OpenDirectory(Mutex::new(File::open(node.path()).map_err(|error| errno(&error))?)))
+    pub(crate) fn new(file: File, opening: Opening) -> OpenDirectory {
+        OpenDirectory { file: Mutex::new(file), _opening: opening }
     }
 }
 

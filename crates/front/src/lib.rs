@@ -8,7 +8,8 @@
 //! [`Cached`] puts it into a cache. A [`Service`] is a mount with its cache, its flusher and a socket for the
 //! commands of other processes ([`Report`]).
 //!
-//! Nodes are descriptors without access (`O_PATH`), so no name is looked up twice, and no rename misleads.
+//! Nodes are descriptors without access (`O_PATH`), so no name is looked up twice, and no rename misleads; if
+//! there are too few for all, files that were not used for long are found again by their names.
 //! The kernel checks permissions (`default_permissions`); files are made in the name of the caller
 //! (`caller`).
 //!
@@ -18,6 +19,7 @@
 //! server       operations of the kernel      names             those that change names
 //! contents     the trait, and Plain          cached            the cache as contents
 //! nodes        files that the kernel knows   handles           files that are open
+//! descriptors  how many there may be         owners            to whom files belong
 //! leases       files that processes of the same user change without the kernel
 //! attributes   changes of attributes         xattrs            extended attributes
 //! caller       in whose name files are made  region            the region of a mount
@@ -30,6 +32,7 @@ mod cached;
 mod caller;
 mod contents;
 mod control;
+mod descriptors;
 mod error;
 mod handles;
 mod leases;

@@ -24,7 +24,7 @@ impl<C: Contents> PassThrough<C> {
         listing: &mut dyn Listing,
     ) -> Reply<()> {
         let (open, node) = (self.directories.get(of.handle & !DIRECTORY)?, self.nodes.get(of.node)?);
-        let directory = lock(&open.0);
+        let directory = lock(&open.file);
         rustix::fs::seek(&*directory, SeekFrom::Start(after))?;
         let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
         let mut entries = RawDir::new(&*directory, &mut buffer);
@@ -37,7 +37,7 @@ impl<C: Contents> PassThrough<C> {
             let is_special = name == b"." || name == b"..";
             // One that is gone meanwhile has no attributes, and the kernel looks it up itself.
             let found = match is_plus && !is_special {
-                true => self.nodes.find(&node, OsStr::from_bytes(name)).ok(),
+                true => self.nodes.find(of.node, &node, OsStr::from_bytes(name)).ok(),
                 false => None,
             };
             let attributes = found.map(|(found, metadata)| self.entry(&found, &metadata));

@@ -8,6 +8,7 @@ use fastness_base::HasKind;
 use fastness_pmem::{PmRange, RegionInfo};
 use fastness_responder::{Backing, Cache, Directory, Error, Inspection, Options, ProtocolKind, Recovered};
 
+use crate::descriptors::Descriptors;
 use crate::error::FrontError;
 use crate::region::{RegionUse, open_region};
 use crate::report::{Report, found};
@@ -53,6 +54,7 @@ pub struct Recovery {
     pub(crate) info: RegionInfo,
     pub(crate) inspection: Inspection,
     pub(crate) for_others: Option<ForOthers>,
+    pub(crate) descriptors: Descriptors,
     /// What the recovery did; `None` if the cache was made just now.
     pub recovered: Option<Recovered>,
 }
@@ -109,14 +111,16 @@ impl Pair {
 
     fn create(&self, parts: Parts<'_>) -> Result<Recovery, FrontError> {
         let Parts { range, path, directory, info, for_others } = parts;
+        let descriptors = Descriptors::raised();
         let options = Options::new()
             .protocol(self.protocol.unwrap_or(ProtocolKind::Fr))
             .overwrite(self.is_forced)
-            .shared(for_others.is_some());
+            .shared(for_others.is_some())
+            .files_max(descriptors.idle_files_max());
         let fail = |error| FrontError::cache("cannot make a cache in", path)(error);
         let cache = Cache::create(range, Arc::new(directory.clone()), &options).map_err(fail)?;
         let inspection = cache.inspection();
-        Ok(Recovery { cache, directory, info, inspection, for_others, recovered: None })
+        Ok(Recovery { cache, directory, info, inspection, for_others, descriptors, recovered: None })
     }
 
     fn take_up(&self, parts: Parts<'_>) -> Result<Recovery, FrontError> {
@@ -140,10 +144,13 @@ impl Pair {
 fn recover(parts: Parts<'_>, inspection: Inspection) -> Result<Recovery, FrontError> {
     let Parts { range, path, directory, info, for_others } = parts;
     let backing = Arc::new(directory.clone());
-    let options = Options::new().shared(for_others.is_some());
+    // First: a recovery opens what there are chunks of.
+    let descriptors = Descriptors::raised();
+    let options = Options::new().shared(for_others.is_some()).files_max(descriptors.idle_files_max());
     let (cache, recovered) =
         Cache::open(range, backing, &options).map_err(FrontError::cache("cannot recover", path))?;
-    Ok(Recovery { cache, directory, info, inspection, for_others, recovered: Some(recovered) })
+    let recovered = Some(recovered);
+    Ok(Recovery { cache, directory, info, inspection, for_others, descriptors, recovered })
 }
 
 /// What a region says of itself; nothing is changed, and its directory is not needed.

@@ -7,6 +7,7 @@ use fastness_pmem::RegionInfo;
 use fastness_responder::{Inspection, ProtocolKind, Recovered, Status};
 use serde::{Deserialize, Serialize};
 
+use crate::descriptors::Descriptors;
 use crate::region::{after_power_cut, after_process_crash, notice};
 
 /// A file that could not be flushed.
@@ -88,6 +89,16 @@ pub struct Report {
     pub direct_read_bytes: u64,
     #[serde(default)]
     pub direct_written_bytes: u64,
+    /// Descriptors that the process may have, files and directories that programs have open through it, how
+    /// many may be, and how often there were none left.
+    #[serde(default)]
+    pub descriptors_max: Option<u64>,
+    #[serde(default)]
+    pub open_files: u64,
+    #[serde(default)]
+    pub open_files_max: u64,
+    #[serde(default)]
+    pub refused_opens: u64,
     pub after_process_crash: String,
     pub after_power_cut: String,
     /// What somebody should know who expects speed.
@@ -178,6 +189,10 @@ impl Report {
             direct_writes: 0,
             direct_read_bytes: 0,
             direct_written_bytes: 0,
+            descriptors_max: None,
+            open_files: 0,
+            open_files_max: 0,
+            refused_opens: 0,
             found: None,
         }
     }
@@ -214,6 +229,14 @@ impl Report {
         self.direct_read_bytes = status.direct.read_bytes;
         self.direct_written_bytes = status.direct.written_bytes;
         self
+    }
+
+    /// The same with what its process may have open.
+    #[must_use]
+    pub(crate) fn with_descriptors(self, descriptors: &Descriptors) -> Report {
+        let (open_files, refused_opens) = descriptors.counts();
+        let descriptors_max = Some(descriptors.most());
+        Report { descriptors_max, open_files, open_files_max: descriptors.open_max(), refused_opens, ..self }
     }
 
     /// Whether somebody has to do something: flushes fail or do not end, or data have no file.

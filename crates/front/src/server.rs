@@ -12,13 +12,14 @@ use fastness_fuse::{
     Attr, Caller, Entry, Errno, Files, Listing, MountOptions, Name, NewNode, Open, Opened, Reply, Session,
     SessionOptions, SetAttr, Space, Time, WriteFlags, mount,
 };
-use fastness_responder::Stat;
+use fastness_responder::{FileId, Stat};
 use rustix::fs::{OFlags, SeekFrom, StatVfsMountFlags};
 
 use crate::contents::{Contents, Writing};
+use crate::descriptors::{Descriptors, Opening};
 use crate::error::FrontError;
 use crate::handles::{Handles, OpenDirectory};
-use crate::nodes::{Node, Nodes, is_own};
+use crate::nodes::{Node, Nodes, errno, is_own};
 use crate::owners::Owners;
 
 /// In the number of an open directory: the kernel asks for the sync of either.
@@ -29,6 +30,7 @@ pub(crate) const DIRECTORY: u64 = 1 << 63;
 pub(crate) struct OpenFile<F> {
     pub(crate) node: Arc<Node>,
     pub(crate) file: F,
+    _opening: Opening,
 }
 
 /// A directory that is served: every operation is the same one there, but for the contents of files.
@@ -39,6 +41,7 @@ pub struct PassThrough<C: Contents> {
     pub(crate) files: Handles<OpenFile<C::File>>,
     pub(crate) directories: Handles<OpenDirectory>,
     owners: Owners,
+    pub(crate) descriptors: Arc<Descriptors>,
 }
 
 /// Serves `root` at `mount_point`, as root does that or an ordinary user: with the restrictions that its file
@@ -52,6 +55,17 @@ pub fn serve<C: Contents>(
     mount_point: &Path,
     source: String,
 ) -> Result<(Session, Arc<PassThrough<C>>), FrontError> {
+    serve_with(contents, root, mount_point, source, Arc::new(Descriptors::raised()))
+}
+
+/// As [`serve`], with the descriptors that there are.
+pub(crate) fn serve_with<C: Contents>(
+    contents: C,
+    root: File,
+    mount_point: &Path,
+    source: String,
+    descriptors: Arc<Descriptors>,
+) -> Result<(Session, Arc<PassThrough<C>>), FrontError> {
     let flags =
         rustix::fs::fstatvfs(&root).map_err(|error| FrontError::io("look at", mount_point, error))?.f_flag;
     let options = MountOptions {
@@ -64,17 +78,28 @@ pub fn serve<C: Contents>(
         no_access_time: true,
         allows_others: false,
     };
-    let nodes = Nodes::new(root).map_err(|error| FrontError::io("look at", mount_point, error))?;
+    let nodes = Nodes::new(root, descriptors.clone())
+        .map_err(|error| FrontError::io("look at", mount_point, error))?;
     let (files, directories) = (Handles::default(), Handles::default());
     let owners = Owners::new();
-    let server = Arc::new(PassThrough { contents, nodes, files, directories, owners });
+    let server = Arc::new(PassThrough { contents, nodes, files, directories, owners, descriptors });
     let device = mount(mount_point, &options).map_err(FrontError::Mount)?;
-    let session = Session::start(device, server.clone(), SessionOptions::default()).map_err(|error| {
+    let usual = SessionOptions::default();
+    let threads_max = server.descriptors.threads_max(usual.threads_max);
+    let threads_idle = usual.threads_idle.min(threads_max);
+    let options = SessionOptions { threads_max, threads_idle, ..usual };
+    let session = Session::start(device, server.clone(), options).map_err(|error| {
         // Nothing serves it: a process that looked at it would fail.
         let _ = fastness_fuse::unmount(mount_point, fastness_fuse::Unmount::Force);
         FrontError::Session(error)
     })?;
     Ok((session, server))
+}
+
+/// Tells files apart that have had the same number, one after the other. The kernel has 32 bits for it.
+fn generation(id: FileId) -> u64 {
+    let folded = (id.generation ^ id.generation >> 32) as u32;
+    u64::from(folded.max(1))
 }
 
 fn time(seconds: i64, nanoseconds: i64) -> Time {
@@ -112,8 +137,10 @@ impl<C: Contents> PassThrough<C> {
     }
 
     pub(crate) fn entry(&self, node: &Node, metadata: &Metadata) -> Entry {
-        let attr_valid = self.contents.attributes_valid(Stat::from(metadata).id);
-        Entry { attr: self.attr(node, metadata), generation: 1, name_valid: C::NAME_VALID, attr_valid }
+        let id = Stat::from(metadata).id;
+        let attr_valid = self.contents.attributes_valid(id);
+        let attr = self.attr(node, metadata);
+        Entry { attr, generation: generation(id), name_valid: C::NAME_VALID, attr_valid }
     }
 
     /// Attributes as the kernel is told of them.
@@ -132,10 +159,12 @@ impl<C: Contents> PassThrough<C> {
         }
     }
 
-    pub(crate) fn open_node(&self, node: Arc<Node>, flags: u32) -> Reply<Opened> {
-        let unwanted = OFlags::NOFOLLOW | OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC;
-        let file = self.contents.open(&node.path(), OFlags::from_bits_retain(flags) & !unwanted)?;
-        let handle = self.files.add(OpenFile { node, file });
+    /// Opens a file of the directory for `opening`.
+    pub(crate) fn open_node(&self, node: Arc<Node>, flags: u32, opening: Opening) -> Reply<Opened> {
+        let unwanted = OFlags::NOFOLLOW | OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC | OFlags::TMPFILE;
+        let flags = OFlags::from_bits_retain(flags) & !unwanted;
+        let file = self.nodes.giving_up(|| self.contents.open(&node.path(), flags))?;
+        let handle = self.files.add(OpenFile { node, file, _opening: opening });
         Ok(Opened { handle, keeps_cache: self.contents.keeps_pages(), is_direct: false })
     }
 }
@@ -143,7 +172,7 @@ impl<C: Contents> PassThrough<C> {
 impl<C: Contents> Files for PassThrough<C> {
     fn lookup(&self, _: Caller<'_>, parent: u64, name: Name<'_>) -> Reply<Entry> {
         let (node, name) = (self.nodes.get(parent)?, self.name(parent, name)?);
-        let (found, metadata) = self.nodes.find(&node, name)?;
+        let (found, metadata) = self.nodes.find(parent, &node, name)?;
         Ok(self.entry(&found, &metadata))
     }
 
@@ -167,12 +196,12 @@ impl<C: Contents> Files for PassThrough<C> {
 
     fn unlink(&self, _: Caller<'_>, parent: u64, name: Name<'_>) -> Reply<()> {
         let (node, name) = (self.nodes.get(parent)?, self.name(parent, name)?);
-        self.contents.unlink(&node.path_of(name))
+        self.taking_a_name(parent, &node, name, || self.contents.unlink(&node.path_of(name)))
     }
 
     fn remove_directory(&self, _: Caller<'_>, parent: u64, name: Name<'_>) -> Reply<()> {
         let (node, name) = (self.nodes.get(parent)?, self.name(parent, name)?);
-        self.contents.remove_directory(&node.path_of(name))
+        self.taking_a_name(parent, &node, name, || self.contents.remove_directory(&node.path_of(name)))
     }
 
     fn rename(&self, _: Caller<'_>, from: (u64, Name<'_>), to: (u64, Name<'_>), flags: u32) -> Reply<()> {
@@ -183,7 +212,7 @@ impl<C: Contents> Files for PassThrough<C> {
         self.link_node(node, parent, name)
     }
 
-    fn open(&self, _: Caller<'_>, node: u64, flags: u32, clears_set_id: bool) -> Reply<Opened> {
+    fn open(&self, caller: Caller<'_>, node: u64, flags: u32, clears_set_id: bool) -> Reply<Opened> {
         let node = self.nodes.get(node)?;
         if clears_set_id {
             self.clear_set_id(&node)?;
@@ -192,7 +221,7 @@ impl<C: Contents> Files for PassThrough<C> {
         if access != OFlags::RDONLY {
             self.note_capabilities(&node);
         }
-        self.open_node(node, flags)
+        self.open_node(node, flags, self.descriptors.open_for(caller)?)
     }
 
     fn create(
@@ -204,6 +233,16 @@ impl<C: Contents> Files for PassThrough<C> {
         flags: u32,
     ) -> Reply<(Entry, Opened)> {
         self.create_file(caller, parent, name, new, flags)
+    }
+
+    fn create_unnamed(
+        &self,
+        caller: Caller<'_>,
+        parent: u64,
+        new: &NewNode<'_>,
+        flags: u32,
+    ) -> Reply<(Entry, Opened)> {
+        self.create_unnamed_file(caller, parent, new, flags)
     }
 
     fn read(&self, _: Caller<'_>, of: Open, offset: u64, buffer: &mut [u8]) -> Reply<usize> {
@@ -238,9 +277,10 @@ impl<C: Contents> Files for PassThrough<C> {
         self.contents.flush_all()
     }
 
-    fn open_directory(&self, _: Caller<'_>, node: u64) -> Reply<Opened> {
-        let opened = OpenDirectory::open(&*self.nodes.get(node)?)?;
-        let handle = self.directories.add(opened) | DIRECTORY;
+    fn open_directory(&self, caller: Caller<'_>, node: u64) -> Reply<Opened> {
+        let (opening, node) = (self.descriptors.open_for(caller)?, self.nodes.get(node)?);
+        let file = self.nodes.giving_up(|| File::open(node.path()).map_err(|error| errno(&error)))?;
+        let handle = self.directories.add(OpenDirectory::new(file, opening)) | DIRECTORY;
         Ok(Opened { handle, keeps_cache: false, is_direct: false })
     }
 
@@ -303,7 +343,7 @@ impl<C: Contents> Files for PassThrough<C> {
             _ => return Err(Errno::INVAL),
         };
         self.contents.flush(&open.file)?;
-        let file = File::open(open.node.path()).map_err(|error| crate::nodes::errno(&error))?;
+        let file = File::open(open.node.path()).map_err(|error| errno(&error))?;
         rustix::fs::seek(file, to)
     }
 

@@ -9,16 +9,16 @@ use fastness_base::{HasKind, chain};
 use fastness_fuse::{MountError, MountPoint, Session, Unmount, unmount};
 use fastness_pmem::PmRange;
 use fastness_responder::{Cache, Flusher};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cached::Cached;
 use crate::control::{Answer, Control, Request, failed};
+use crate::descriptors::Descriptors;
 use crate::error::FrontError;
 use crate::leases::Leases;
 use crate::pairing::Recovery;
 use crate::report::{Report, found};
-use crate::server::serve;
+use crate::server::serve_with;
 
 /// How requests in flight may take when a mount ends.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -59,6 +59,7 @@ pub struct Service {
     _control: Control,
     leases: Option<Leases>,
     report: Report,
+    descriptors: Arc<Descriptors>,
 }
 
 /// Looks at a mount point; what a dead server left there is unmounted.
@@ -72,17 +73,6 @@ fn prepare(path: &Path) -> Result<(), FrontError> {
             Err(FrontError::Refused(format!("something is mounted at {} already", path.display())))
         }
     }
-}
-
-/// Every file that the kernel knows takes a descriptor: as many as there may be.
-fn raise_limit() {
-    let now = getrlimit(Resource::Nofile);
-    let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
-    let most = most.and_then(|most| most.trim().parse().ok());
-    let more = most.max(now.maximum).filter(|_| now.maximum.is_some());
-    // More than allowed is for root; if the limit stays as it is, fewer files can be known at a time.
-    let set = |maximum| setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    let _ = set(more).or_else(|_| set(now.maximum));
 }
 
 /// The real path of a mount point that can be used.
@@ -110,7 +100,8 @@ impl Service {
         };
         // Before the mount covers it.
         let root = File::open(&directory).map_err(|error| FrontError::io("use", &directory, error))?;
-        let Recovery { cache, info, inspection, for_others, recovered, .. } = recovery;
+        let Recovery { cache, info, inspection, for_others, recovered, descriptors, .. } = recovery;
+        let descriptors = Arc::new(descriptors);
         let region = info.path.clone().unwrap_or_default();
         let report = Report {
             directory: directory.display().to_string(),
@@ -120,15 +111,15 @@ impl Service {
             found: Some(found(inspection.protocol, recovered.as_ref())),
             ..Report::of_inspection(&region, &inspection, &info)
         };
-        raise_limit();
         let cache = Arc::new(cache);
         let control = {
-            let (cache, report) = (cache.clone(), report.clone());
-            Control::start(socket, move |request| answer(&cache, &report, request))?
+            let (cache, report, descriptors) = (cache.clone(), report.clone(), descriptors.clone());
+            Control::start(socket, move |request| answer(&cache, &report, &descriptors, request))?
         };
         // Files are made with the umask of whoever makes them; the socket was made with ours.
         rustix::process::umask(rustix::fs::Mode::empty());
-        let (session, files) = serve(Cached(cache.clone()), root, &at, directory.display().to_string())?;
+        let source = directory.display().to_string();
+        let (session, files) = serve_with(Cached(cache.clone()), root, &at, source, descriptors.clone())?;
         let leases = match for_others.filter(|_| cache.shared().is_some()) {
             Some(for_others) => {
                 Some(Leases::start(&socket.with_extension("leases"), &at, cache.clone(), files, for_others)?)
@@ -136,7 +127,16 @@ impl Service {
             None => None,
         };
         let flusher = Flusher::start(cache.clone(), *flush_period);
-        Ok(Service { cache, mount_point: at, session, _flusher: flusher, _control: control, leases, report })
+        Ok(Service {
+            cache,
+            mount_point: at,
+            session,
+            _flusher: flusher,
+            _control: control,
+            leases,
+            report,
+            descriptors,
+        })
     }
 
     /// What there is.
@@ -146,7 +146,7 @@ impl Service {
     pub fn report(&self) -> Result<Report, FrontError> {
         let region = Path::new(&self.report.region);
         let status = self.cache.status().map_err(FrontError::cache("cannot read", region))?;
-        Ok(self.report.clone().with_status(&status))
+        Ok(self.report.clone().with_status(&status).with_descriptors(&self.descriptors))
     }
 
     /// The socket at which other processes ask to use files directly, if they may.
@@ -236,13 +236,13 @@ impl Service {
     }
 }
 
-fn answer(cache: &Cache<PmRange>, report: &Report, request: Request) -> Answer {
+fn answer(cache: &Cache<PmRange>, report: &Report, descriptors: &Descriptors, request: Request) -> Answer {
     let flushed = match request {
         Request::Status => Ok(()),
         Request::Flush => cache.flush(),
     };
     let report = match cache.status() {
-        Ok(status) => report.clone().with_status(&status),
+        Ok(status) => report.clone().with_status(&status).with_descriptors(descriptors),
         Err(error) => return failed(error.kind(), &error, None),
     };
     match flushed {

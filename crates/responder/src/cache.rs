@@ -21,11 +21,6 @@ use crate::protocols::Protocols;
 use crate::stats::Status;
 use crate::superblock::Superblock;
 
-/// Files that stay open below the cache although nothing has them open above it.
-const IDLE_FILES_MAX: usize = 1024;
-/// The same, with new ones: these are released once they are flushed.
-const NEW_FILES_MAX: usize = 4096;
-
 /// A file that is open; [`Cache::close`] closes it.
 #[derive(Debug)]
 #[must_use = "a file that is not closed stays open"]
@@ -57,6 +52,8 @@ pub struct Cache<M: CacheMedium> {
     /// What the backing store has of a file without a name may not be all that was written to it.
     pub(crate) has_lost: AtomicBool,
     pub(crate) superblock: Superblock,
+    /// Files that stay open below the cache although nothing has them open above it.
+    pub(crate) files_max: usize,
 }
 
 impl<M: CacheMedium> Cache<M> {
@@ -136,7 +133,8 @@ impl<M: CacheMedium> Cache<M> {
     /// Whether a file that nothing has open any more has to go. What the flusher will flush soon can stay.
     fn are_many(&self, file: &File) -> bool {
         let len = self.files.len();
-        len > IDLE_FILES_MAX && (len > NEW_FILES_MAX || !self.names.is_recent(file.id))
+        // New ones are released once they are flushed.
+        len > self.files_max && (len > 4 * self.files_max || !self.names.is_recent(file.id))
     }
 
     /// Gives up a file that nothing has open, so that not every file that was ever open stays open below.
@@ -231,7 +229,7 @@ impl<M: CacheMedium> Cache<M> {
 
     /// Gives up files that nothing has open, if they are many.
     fn release_idle(&self) -> Result<(), Error> {
-        let excess = self.files.len().saturating_sub(IDLE_FILES_MAX);
+        let excess = self.files.len().saturating_sub(self.files_max);
         if excess == 0 {
             return Ok(());
         }

@@ -108,7 +108,7 @@ impl<M: CacheMedium> Cache<M> {
         // PERSIST: the superblock is durable before any write is acknowledged. Excludes acknowledged data in
         // a region that holds no cache.
         front.fence()?;
-        Ok(Cache::assemble((front, last), protocol, files, backing, superblock))
+        Ok(Cache::assemble((front, last), protocol, files, backing, (superblock, options.files_max)))
     }
 
     /// The cache of a region without a recovery.
@@ -128,7 +128,7 @@ impl<M: CacheMedium> Cache<M> {
             }
             _ => Self::chunks_of(&superblock, rest, &files, options)?,
         };
-        Ok(Cache::assemble((front, last), protocol, files, backing, superblock))
+        Ok(Cache::assemble((front, last), protocol, files, backing, (superblock, options.files_max)))
     }
 
     fn chunks_of(
@@ -156,14 +156,26 @@ impl<M: CacheMedium> Cache<M> {
         protocol: Protocols<M>,
         files: Arc<FileTable>,
         backing: Arc<dyn Backing>,
-        superblock: Superblock,
+        (superblock, files_max): (Superblock, usize),
     ) -> Cache<M> {
         let intents = Mutex::new(Intents::new(front, superblock.cache));
         let keys = Mutex::new(Keys::default());
         let orphans = Mutex::new(BTreeMap::new());
         let (seed, root) = (Seed::new(superblock.cache), superblock.directory.id);
-        let names = Arc::new(Names::new(last, seed, Arc::clone(&backing), root));
+        let names = Arc::new(Names::new(last, seed, Arc::clone(&backing), root, files_max));
         let (departed, has_lost) = (Mutex::new(Vec::new()), AtomicBool::new(false));
-        Cache { protocol, backing, files, intents, keys, orphans, names, departed, has_lost, superblock }
+        Cache {
+            protocol,
+            backing,
+            files,
+            intents,
+            keys,
+            orphans,
+            names,
+            departed,
+            has_lost,
+            superblock,
+            files_max,
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fastness_sync::lock;
 use rustix::io::Errno;
 
-use crate::backing::{Attributes, BackingNode, Renaming};
+use crate::backing::{Attributes, BackingNode, FileId, Renaming};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::intent::Intent;
@@ -90,13 +90,14 @@ impl<M: CacheMedium> Cache<M> {
         let (names, room) = (&*self.names, self.names.reserve()?);
         let at = names.at(to)?;
         let source = if follows { None } else { Some(names.at(from)?) };
-        let (_held, id) = loop {
+        let (_held, id, links) = loop {
             let id = names.node(from, follows)?.1.id;
             names.settle(id)?;
             let places = source.iter().chain([&at]).map(|at| &at.place).collect();
             let held = names.hold(&Wanted { places, files: vec![id], removed: Vec::new() });
-            if names.node(from, follows)?.1.id == id {
-                break (held, id);
+            let now = names.node(from, follows)?.1;
+            if now.id == id {
+                break (held, id, now.links);
             }
         };
         let done = act().map_err(Error::backing("give a file a name"));
@@ -106,11 +107,22 @@ impl<M: CacheMedium> Cache<M> {
         if done.as_ref().is_err_and(|error| exists(error) || !is_there()) {
             return done;
         }
+        if links == 0 {
+            // No record has its attributes, and bytes that were flushed may be lost with it: a sync has all.
+            let synced = names.sync_debt();
+            return self.named_again(id).and(synced).and(done);
+        }
         let changed = vec![(at.place.parent, at.parent)];
         let names_now = vec![Assignment { place: at.place, before: None, after: Some(id) }];
         let record = Record { names: names_now, ..Record::default() };
         names.note(&room, Done { record, changed, grave: None })?;
         done
+    }
+
+    /// A file that had no name has one, durably: what is in PM of it does not go when it is closed.
+    fn named_again(&self, id: FileId) -> Result<(), Error> {
+        let removal = self.files.by_id(id).and_then(|file| lock(&file.state).removal.take());
+        removal.map_or(Ok(()), |intent| lock(&self.intents).end(intent))
     }
 
     /// Removes a name. The file's chunks go with its last name, once nothing has it open.

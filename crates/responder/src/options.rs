@@ -14,6 +14,7 @@ pub struct Options {
     pub(crate) protocol: ProtocolKind,
     pub(crate) is_shared: bool,
     pub(crate) names_bytes: Option<u64>,
+    pub(crate) files_max: usize,
 }
 
 /// The clock by which file systems note times: it goes in steps of some ms.
@@ -31,6 +32,7 @@ impl Default for Options {
             protocol: ProtocolKind::Fr,
             is_shared: false,
             names_bytes: None,
+            files_max: 1024,
         }
     }
 }
@@ -71,6 +73,13 @@ impl Options {
     #[must_use]
     pub fn names_bytes(self, names_bytes: u64) -> Options {
         Options { names_bytes: Some(names_bytes), ..self }
+    }
+
+    /// Files that stay open below although nothing has them open above: 1024 by default. New ones may be four
+    /// times as many, until they are flushed; removed ones as many. Each takes a descriptor.
+    #[must_use]
+    pub fn files_max(self, files_max: usize) -> Options {
+        Options { files_max, ..self }
     }
 
     /// For [`Cache::create`](crate::Cache::create): what the region holds and what the directory says of an

@@ -82,3 +82,27 @@ fn what_is_open_without_a_name_keeps_its_bytes() {
     assert_eq!(fs::read(files.below("b")).unwrap(), b"new");
     assert_eq!(files.bench.json("responder status pm")["dirty_chunks"], 0);
 }
+
+/// A file without a name gets one, and has everything; one that gets none is gone. Whiteouts are refused.
+#[test]
+fn a_file_that_was_made_without_a_name_can_get_one() {
+    use rustix::fs::{AtFlags, CWD, Mode, RenameFlags, linkat, open, renameat_with};
+    let Some(mut files) = mounted() else { return };
+    let unnamed = || {
+        let how = OFlags::TMPFILE | OFlags::RDWR;
+        File::from(open(files.bench.path("at"), how, Mode::from_raw_mode(0o640)).unwrap())
+    };
+    let (file, other) = (unnamed(), unnamed());
+    file.write_all_at(b"before", 0).unwrap();
+    other.write_all_at(b"gone", 0).unwrap();
+    assert_eq!((file.metadata().unwrap().nlink(), file.metadata().unwrap().len()), (0, 6));
+    linkat(CWD, through(&file), CWD, files.at("named"), AtFlags::SYMLINK_FOLLOW).unwrap();
+    file.write_all_at(b"after", 6).unwrap();
+    drop((file, other));
+    assert_eq!(fs::read(files.at("named")).unwrap(), b"beforeafter");
+    let whiteout = renameat_with(CWD, files.at("named"), CWD, files.at("b"), RenameFlags::WHITEOUT);
+    assert_eq!(whiteout, Err(rustix::io::Errno::INVAL));
+    files.kill_and_recover();
+    assert_eq!(fs::read(files.below("named")).unwrap(), b"beforeafter");
+    assert_eq!(files.bench.json("responder status pm")["dirty_chunks"], 0);
+}

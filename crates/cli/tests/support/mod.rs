@@ -10,6 +10,9 @@ use fastness_nbd::{Client, Endpoint};
 use serde_json::Value;
 use tempfile::TempDir;
 
+mod stranger;
+pub use stranger::STRANGER;
+
 pub struct Bench {
     pub dir: TempDir,
 }

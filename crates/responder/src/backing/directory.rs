@@ -81,12 +81,11 @@ impl Directory {
                 (options.create_new(true).mode(mode).open(path)?, true)
             }
             (Err(error), _) if is_refused_for_writing(&error) => {
-                return Ok((DirectoryFile { file: File::open(path)?, writer: OnceLock::new() }, false));
+                return Ok((DirectoryFile::new(File::open(path)?, false), false));
             }
             (file, _) => (file?, false),
         };
-        let writer = OnceLock::from(file.try_clone()?);
-        Ok((DirectoryFile { file, writer }, created))
+        Ok((DirectoryFile::new(file, true), created))
     }
 
     /// Looks through a folder of the directory's own file system. What cannot be read or opened is an error:
@@ -252,12 +251,21 @@ pub(crate) fn check_longest(file: &File, size: u64) -> io::Result<()> {
 #[derive(Debug)]
 struct DirectoryFile {
     file: File,
+    is_writable: bool,
+    /// If that is not.
     writer: OnceLock<File>,
 }
 
 impl DirectoryFile {
+    fn new(file: File, is_writable: bool) -> DirectoryFile {
+        DirectoryFile { file, is_writable, writer: OnceLock::new() }
+    }
+
     /// What was opened for reading alone is opened again: it may be possible now.
     fn writer(&self) -> io::Result<&File> {
+        if self.is_writable {
+            return Ok(&self.file);
+        }
         if let Some(writer) = self.writer.get() {
             return Ok(writer);
         }

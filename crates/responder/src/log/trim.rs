@@ -12,6 +12,8 @@ use crate::medium::CacheMedium;
 
 use super::{LogStore, OpenLog, Stage};
 
+/// Files that are found to be synced: each takes a descriptor. Of more, everything is synced.
+const FOUND_MAX: usize = 8;
 /// The log is trimmed when so much of it is in use, in 1024ths.
 const DUE_PER_1024: u32 = 256;
 /// The log is trimmed when records have been in it for so long. Syncs of the same bytes in the meantime cost
@@ -112,6 +114,11 @@ impl<M: CacheMedium> LogStore<M> {
     fn sync_given_up(&self) -> Result<(), Error> {
         let mut given_up = lock(&self.given_up);
         if given_up.is_empty() {
+            return Ok(());
+        }
+        if given_up.len() > FOUND_MAX {
+            self.backing.sync_all().map_err(Error::backing("sync files"))?;
+            given_up.clear();
             return Ok(());
         }
         let found = self.backing.find(&given_up).map_err(Error::backing("find files that are not synced"))?;

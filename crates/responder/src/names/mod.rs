@@ -61,8 +61,6 @@ use sync::Unsynced;
 
 /// A call has at most two records.
 const ROOM_LINES: u64 = 2 * RECORD_LINES_MAX;
-/// What is removed and held at a time: each takes a descriptor.
-const GRAVES_MAX: usize = 1024;
 /// What is known to be durable or noted, until it is looked at again.
 const SETTLED_MAX: usize = 1 << 16;
 
@@ -71,6 +69,8 @@ const SETTLED_MAX: usize = 1 << 16;
 pub(crate) struct Names<M> {
     backing: Arc<dyn Backing>,
     root: FileId,
+    /// What is removed and held at a time: each takes a descriptor.
+    graves_max: usize,
     state: Mutex<State<M>>,
     /// One sync at a time.
     syncing: Mutex<()>,
@@ -130,12 +130,19 @@ pub(crate) struct Done {
 }
 
 impl<M: CacheMedium> Names<M> {
-    pub(crate) fn new(range: M, seed: Seed, backing: Arc<dyn Backing>, root: FileId) -> Names<M> {
+    pub(crate) fn new(
+        range: M,
+        seed: Seed,
+        backing: Arc<dyn Backing>,
+        root: FileId,
+        graves_max: usize,
+    ) -> Names<M> {
         let unsynced = Unsynced::default();
         let state = State { log: Log::new(range, seed), reserved: 0, unsynced, recent: HashMap::new() };
         Names {
             backing,
             root,
+            graves_max,
             state: Mutex::new(state),
             syncing: Mutex::new(()),
             locks: Locks::default(),
@@ -231,7 +238,7 @@ impl<M: CacheMedium> Names<M> {
             {
                 let mut state = lock(&self.state);
                 let has_room = state.log.free_lines() >= state.reserved + ROOM_LINES;
-                if has_room && state.unsynced.graves() < GRAVES_MAX {
+                if has_room && state.unsynced.graves() < self.graves_max {
                     state.reserved += ROOM_LINES;
                     return Ok(Room(self));
                 }

@@ -11,7 +11,7 @@ use crate::backing::{BackingNode, FileId};
 use crate::error::Error;
 use crate::medium::CacheMedium;
 
-use super::{GRAVES_MAX, Names, Nodes};
+use super::{Names, Nodes};
 
 /// More than so many directories and files are synced at once, with all of their file system.
 const SYNCED_ONE_BY_ONE: usize = 8;
@@ -125,7 +125,7 @@ impl<M: CacheMedium> Names<M> {
             let unsynced = &state.unsynced;
             let is_old = unsynced.since.is_some_and(|since| now().duration_since(since) >= AGE_MAX);
             let is_filling = state.log.used_lines() > state.log.free_lines();
-            is_old || is_filling || unsynced.graves() > GRAVES_MAX / 2
+            is_old || is_filling || unsynced.graves() > self.graves_max / 2
         };
         if is_due { self.sync() } else { Ok(()) }
     }
