@@ -2,10 +2,8 @@
 //!
 //! A file that is open takes up to three: one without access, one that keeps it writable, and the cache's. So
 //! an eighth of the limit may be open, a sixteenth is for files that the kernel knows (`nodes`), and as much
-//! for
-//! what the cache keeps open for a while. The rest is for what requests need while they are carried out: up
-//! to
-//! ten each.
+//! for what the cache keeps open for a while. The rest is for what requests need while they are carried out:
+//! up to ten each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
