@@ -14,6 +14,7 @@ pub struct Options {
     pub(crate) protocol: ProtocolKind,
     pub(crate) is_shared: bool,
     pub(crate) names_bytes: Option<u64>,
+    pub(crate) pairs_anew: bool,
 }
 
 /// The clock by which file systems note times: it goes in steps of some ms.
@@ -31,6 +32,7 @@ impl Default for Options {
             protocol: ProtocolKind::Fr,
             is_shared: false,
             names_bytes: None,
+            pairs_anew: false,
         }
     }
 }
@@ -71,6 +73,14 @@ impl Options {
     #[must_use]
     pub fn names_bytes(self, names_bytes: u64) -> Options {
         Options { names_bytes: Some(names_bytes), ..self }
+    }
+
+    /// For [`Cache::open`](crate::Cache::open): region and directory are paired anew although one of them is an
+    /// older copy, or the directory has lost its mark, or that is damaged. What was written since may be
+    /// undone.
+    #[must_use]
+    pub fn pair_anew(self, pairs_anew: bool) -> Options {
+        Options { pairs_anew, ..self }
     }
 
     /// For [`Cache::create`](crate::Cache::create): what the region holds and what the directory says of an
