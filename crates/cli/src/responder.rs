@@ -115,6 +115,9 @@ pub(crate) struct RecoverArgs {
     /// The directory, if it is not where it was
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// Go on although the region or the directory is an older copy, or .fastness-responder is lost: what was written since may be undone
+    #[arg(long)]
+    force: bool,
 }
 
 pub(crate) fn run(command: ResponderCommand, out: &mut dyn Write) -> Result<Outcome> {
@@ -207,7 +210,8 @@ fn take_up(args: &RecoverArgs) -> Result<Recovery> {
     if ask_owner(&args.region.region, Request::Status)?.is_some() {
         return Err(busy("the region is mounted; unmount it first"));
     }
-    once_free(|| Recovery::of(&args.region.region, args.dir.as_deref(), RegionUse::AsItIs))
+    let (region, dir) = (&args.region.region, args.dir.as_deref());
+    once_free(|| Recovery::of(region, dir, RegionUse::AsItIs, args.force))
 }
 
 fn recover(args: &RecoverArgs, out: &mut dyn Write) -> Result<Outcome> {

@@ -215,3 +215,40 @@ fn a_region_is_waited_for_while_the_process_that_has_it_dies() {
     bench.ok("responder recover pm");
     lets_go.join().unwrap();
 }
+
+/// A region from a backup, and a directory whose file `.fastness-responder` was removed.
+#[test]
+fn an_older_copy_is_refused_until_somebody_agrees() {
+    let Some(mounted) = folder() else { return };
+    let bench = &mounted.bench;
+    let write = |text: &str| {
+        let mut server = mounted.serve("");
+        fs::write(mounted.at.join("a"), text).unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+    };
+    write("older");
+    fs::copy(bench.path("pm"), bench.path("backup")).unwrap();
+    write("newer");
+    bench.ok("responder flush pm");
+    fs::copy(bench.path("pm"), bench.path("kept")).unwrap();
+    fs::copy(bench.path("backup"), bench.path("pm")).unwrap();
+    for line in ["recover pm", "flush pm", "detach pm", "mount dir at --pm pm"] {
+        let said = bench.fails(&format!("responder {line}"), 3);
+        assert!(said.contains("older copy") && said.contains("undo") && said.contains("--force"), "{said}");
+    }
+    assert_eq!(fs::read(bench.path("dir/a")).unwrap(), b"newer");
+    fs::copy(bench.path("kept"), bench.path("pm")).unwrap();
+    bench.ok("responder recover pm");
+    fs::copy(bench.path("backup"), bench.path("pm")).unwrap();
+    bench.ok("responder recover pm --force");
+    assert_eq!(fs::read(bench.path("dir/a")).unwrap(), b"older");
+
+    write("unflushed");
+    fs::remove_file(bench.path("dir/.fastness-responder")).unwrap();
+    let said = bench.fails("responder recover pm", 3);
+    assert!(said.contains(".fastness-responder is lost") && said.contains("--force"), "{said}");
+    bench.ok("responder recover pm --force");
+    assert_eq!(fs::read(bench.path("dir/a")).unwrap(), b"unflushed");
+    bench.ok("responder detach pm");
+}

@@ -85,7 +85,7 @@ impl Pair {
             let text = format!("the region {} is inside of the directory that it is for", path.display());
             return Err(FrontError::Refused(text));
         }
-        let says = directory.cache().map_err(|error| FrontError::io("look for the cache of", dir, error))?;
+        let says = directory.mark().map_err(|error| FrontError::io("look for the cache of", dir, error))?;
         if says.is_some() && !self.is_forced && !path.exists() {
             let text = format!(
                 "{} belongs to another region: what that holds would be lost with --force",
@@ -137,18 +137,30 @@ impl Pair {
             let text = format!("the cache in {} has another protocol; detach it first", path.display());
             return Err(FrontError::Refused(text));
         }
-        recover(parts, inspection)
+        recover(parts, inspection, false)
     }
 }
 
-fn recover(parts: Parts<'_>, inspection: Inspection) -> Result<Recovery, FrontError> {
+/// Words for a pair that is taken up with consent alone.
+fn recover_failed(path: &Path) -> impl FnOnce(Error) -> FrontError {
+    move |error| match error {
+        Error::Copy(_) | Error::Unmarked => FrontError::Refused(format!(
+            "{}: {error}; `fastness responder recover {} --force` goes on nevertheless",
+            path.display(),
+            path.display()
+        )),
+        error => FrontError::cache("cannot recover", path)(error),
+    }
+}
+
+fn recover(parts: Parts<'_>, inspection: Inspection, pairs_anew: bool) -> Result<Recovery, FrontError> {
     let Parts { range, path, directory, info, for_others } = parts;
     let backing = Arc::new(directory.clone());
     // First: a recovery opens what there are chunks of.
     let descriptors = Descriptors::raised();
-    let options = Options::new().shared(for_others.is_some()).files_max(descriptors.idle_files_max());
-    let (cache, recovered) =
-        Cache::open(range, backing, &options).map_err(FrontError::cache("cannot recover", path))?;
+    let options = Options::new().shared(for_others.is_some()).pair_anew(pairs_anew);
+    let options = options.files_max(descriptors.idle_files_max());
+    let (cache, recovered) = Cache::open(range, backing, &options).map_err(recover_failed(path))?;
     let recovered = Some(recovered);
     Ok(Recovery { cache, directory, info, inspection, for_others, descriptors, recovered })
 }
@@ -167,10 +179,17 @@ pub fn inspect(region: &Path) -> Result<(Inspection, RegionInfo), FrontError> {
 
 impl Recovery {
     /// Takes up the cache of a region whose process has ended; `dir` only if its directory is elsewhere now.
+    /// `is_forced`: also if one of them is an older copy, or the directory has lost its mark
+    /// ([`Options::pair_anew`]).
     ///
     /// # Errors
     /// [`FrontError`]; the region is as it was, or as a crash would leave it.
-    pub fn of(region: &Path, dir: Option<&Path>, how: RegionUse) -> Result<Recovery, FrontError> {
+    pub fn of(
+        region: &Path,
+        dir: Option<&Path>,
+        how: RegionUse,
+        is_forced: bool,
+    ) -> Result<Recovery, FrontError> {
         let (opened, _) = open_region(region, None, how)?;
         let info = opened.info().clone();
         let range = opened.into_range();
@@ -182,7 +201,7 @@ impl Recovery {
             )
         })?;
         let directory = directory(&dir)?;
-        recover(Parts { range, path: region, directory, info, for_others: None }, inspection)
+        recover(Parts { range, path: region, directory, info, for_others: None }, inspection, is_forced)
     }
 
     /// Where the directory is.

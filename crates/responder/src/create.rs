@@ -7,7 +7,7 @@ use fastness_pmem::NoSum;
 use fastness_sync::Mutex;
 use fastness_sync::atomic::AtomicBool;
 
-use crate::backing::{Backing, CacheId};
+use crate::backing::{Backing, CacheId, Mark};
 use crate::board::Board;
 use crate::cache::Cache;
 use crate::chunks::ChunkStore;
@@ -20,6 +20,7 @@ use crate::kind::{ProtocolKind, operation_logs};
 use crate::log::LogStore;
 use crate::medium::CacheMedium;
 use crate::names::{Log, Names};
+use crate::opening::{Opening, Openings, drawn};
 use crate::operation::log_bytes;
 use crate::options::Options;
 use crate::protocols::Protocols;
@@ -54,16 +55,13 @@ impl<M: CacheMedium> Cache<M> {
         if !options.overwrite && Superblock::is_there(&region)? {
             return Err(Error::Exists);
         }
-        if !options.overwrite && backing.cache().map_err(Error::backing("say which cache it has"))?.is_some()
-        {
+        if !options.overwrite && backing.mark().map_err(Error::backing("say which cache it has"))?.is_some() {
             return Err(Error::WrongDirectory("the directory belongs to another region"));
         }
-        let mut id = [0; 16];
-        getrandom::fill(&mut id)
-            .map_err(|error| Error::backing("give random numbers")(std::io::Error::other(error)))?;
+        let mark = Mark { cache: CacheId(drawn()?), opening: Opening::first()? };
         let directory = backing.directory().map_err(Error::backing("say which directory it is"))?;
         let (protocol, path) = (options.protocol, backing.path().unwrap_or_default());
-        let superblock = Superblock { protocol, cache: CacheId(id), geometry, directory, path };
+        let superblock = Superblock { protocol, cache: mark.cache, geometry, directory, path };
         let mut region = region;
         for offset in [0, BLOCK_BYTES] {
             region.copy(offset, &[], BLOCK_BYTES, &mut NoSum);
@@ -80,8 +78,9 @@ impl<M: CacheMedium> Cache<M> {
             let offset = geometry.logs_offset() + log as u64 * log_bytes(geometry.chunk_bytes);
             rest.copy(offset as usize - TAGS_OFFSET, &[], LINE, &mut NoSum);
         }
+        Openings::format(&mut front, mark.cache, mark.opening);
         Log::format(&mut last, 0, Seed::new(superblock.cache));
-        // PERSIST: all tags, intents and logs are empty before a superblock says that there is a cache.
+        // PERSIST: all tags, intents and logs are empty, and the opening is there, before a superblock says that there is a cache.
         // Excludes a cache with tags that were something else.
         front.fence()?;
         // PERSIST: the same, of what follows the intents, and of the log of names.
@@ -100,7 +99,7 @@ impl<M: CacheMedium> Cache<M> {
             }
             _ => Self::chunks_of(&superblock, rest, &files, options)?,
         };
-        backing.set_cache(Some(superblock.cache)).map_err(Error::backing("note its cache"))?;
+        backing.set_mark(Some(mark)).map_err(Error::backing("note its cache"))?;
         let bytes = superblock.encode();
         for offset in [0, BLOCK_BYTES] {
             front.copy(offset, &bytes, BLOCK_BYTES, &mut NoSum);

@@ -31,6 +31,6 @@ impl<M: CacheMedium> Cache<M> {
         // PERSIST: there is no cache before the directory says so. Excludes a cache that is taken up again
         // after the directory was changed without it.
         intents.front().fence()?;
-        self.backing.set_cache(None).map_err(Error::backing("note that it has no cache"))
+        self.backing.set_mark(None).map_err(Error::backing("note that it has no cache"))
     }
 }

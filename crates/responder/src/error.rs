@@ -6,6 +6,7 @@ use fastness_base::{ErrorKind, HasKind};
 use fastness_pmem::{PersistError, ReadError};
 
 pub use crate::log_error::LogError;
+use crate::opening::Copied;
 
 /// A call failed, or a region was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,17 @@ pub enum Error {
     /// The region belongs to another directory, or the directory to another region.
     #[error("the region and the directory do not belong together: {0}")]
     WrongDirectory(&'static str),
+    /// The directory does not say that it belongs to a region; see
+    /// [`Options::pair_anew`](crate::Options::pair_anew).
+    #[error(
+        "the directory belongs to no region: it was detached, and this is an older copy of the region, which would \
+         undo what was written since; or its file .fastness-responder is lost"
+    )]
+    Unmarked,
+    /// The region or the directory is a copy from before the last opening; see
+    /// [`Options::pair_anew`](crate::Options::pair_anew).
+    #[error("{0}")]
+    Copy(Copied),
     /// A slot is held by data of a file that is no longer in the directory.
     #[error("the slot is held by acknowledged data of inode {inode}, which is not in the directory")]
     Orphan {
@@ -127,7 +139,9 @@ impl Error {
             Error::Log(error) if error.kind() == ErrorKind::NoSpace => Errno::NOSPC.raw_os_error(),
             Error::Log(_) => Errno::IO.raw_os_error(),
             Error::Exists => Errno::EXIST.raw_os_error(),
-            Error::Geometry(_) | Error::WrongDirectory(_) => Errno::INVAL.raw_os_error(),
+            Error::Geometry(_) | Error::WrongDirectory(_) | Error::Unmarked | Error::Copy(_) => {
+                Errno::INVAL.raw_os_error()
+            }
             Error::KeysExhausted | Error::IntentsFull => Errno::NOSPC.raw_os_error(),
         }
     }
@@ -158,6 +172,8 @@ impl HasKind for Error {
             | Error::Exists
             | Error::Geometry(_)
             | Error::WrongDirectory(_)
+            | Error::Unmarked
+            | Error::Copy(_)
             | Error::Orphan { .. } => ErrorKind::Invalid,
             Error::KeysExhausted | Error::IntentsFull => ErrorKind::NoSpace,
             Error::NotFlushed { .. } | Error::NoRoom => ErrorKind::Retry,

@@ -4,7 +4,8 @@
 //! 0       superblock
 //! 4096    superblock, second copy
 //! 8192    64 intents of 64 bytes
-//! 12288   unused
+//! 12288   2 openings of 64 bytes
+//! 12416   unused
 //! 16384   2 tags of 64 bytes for each slot
 //! ...     2 chunks for each slot, from the next multiple of 4096 on
 //! ...     8 operation logs, with the protocol MeLo@V
@@ -26,6 +27,8 @@ use crate::tag::LINE;
 
 /// Region offset of the intents.
 pub(crate) const INTENTS_OFFSET: usize = 8192;
+/// Region offset of the openings.
+pub(crate) const OPENINGS_OFFSET: usize = 12288;
 /// Region offset of the tags.
 pub(crate) const TAGS_OFFSET: usize = 16384;
 /// The log of names is this part of the region, and not longer than that.

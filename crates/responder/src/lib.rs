@@ -19,7 +19,7 @@
 //! chunks                            chunks in slots, and the protocols that write to them
 //! log, logged, ranges               the protocol Log; what it knows of a file
 //! writes, create                    writes and syncs; a new cache
-//! group, tag, operation, journal, intent, superblock   what is on the medium
+//! group, tag, operation, journal, intent, opening, superblock   what is on the medium
 //! file, length, key                 files that the cache knows, and where their chunks go
 //! backing                           a directory of the system's, or one in memory that fails as told
 //! ```
@@ -64,6 +64,7 @@ mod medium;
 mod names;
 mod naming;
 mod opened;
+mod opening;
 mod operation;
 mod options;
 mod outside;
@@ -80,7 +81,7 @@ mod writes;
 
 pub use backing::{
     Attributes, Backing, BackingFile, BackingNode, CacheId, Call, Directory, DirectoryId, FileId, FileType,
-    MemoryBacking, Named, Renaming, Stat, Verdict,
+    Mark, MemoryBacking, Named, Renaming, Stat, Verdict,
 };
 pub use cache::{Cache, Handle};
 pub use client::{Client, Denied, LeasedFile, Position, Written};
@@ -92,6 +93,7 @@ pub use inspect::Inspection;
 pub use kind::ProtocolKind;
 pub use lease::Lease;
 pub use medium::CacheMedium;
+pub use opening::{Copied, Opening};
 pub use options::Options;
 pub use own_files::{CACHE_FILE, ORPHANS_FILE, OWN_FILES};
 pub use protocol::Clock;

@@ -15,6 +15,7 @@ pub struct Options {
     pub(crate) is_shared: bool,
     pub(crate) names_bytes: Option<u64>,
     pub(crate) files_max: usize,
+    pub(crate) pairs_anew: bool,
 }
 
 /// The clock by which file systems note times: it goes in steps of some ms.
@@ -33,6 +34,7 @@ impl Default for Options {
             is_shared: false,
             names_bytes: None,
             files_max: 1024,
+            pairs_anew: false,
         }
     }
 }
@@ -80,6 +82,14 @@ impl Options {
     #[must_use]
     pub fn files_max(self, files_max: usize) -> Options {
         Options { files_max, ..self }
+    }
+
+    /// For [`Cache::open`](crate::Cache::open): region and directory are paired anew although one of them is an
+    /// older copy, or the directory has lost its mark, or that is damaged. What was written since may be
+    /// undone.
+    #[must_use]
+    pub fn pair_anew(self, pairs_anew: bool) -> Options {
+        Options { pairs_anew, ..self }
     }
 
     /// For [`Cache::create`](crate::Cache::create): what the region holds and what the directory says of an

@@ -1,17 +1,19 @@
 //! Takes up a cache after a crash, or after it was closed: there is no difference.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use fastness_sync::lock;
 
-use crate::backing::{Backing, BackingFile, FileId};
+use crate::backing::{Backing, BackingFile, FileId, Mark};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::intent::{Intent, Numbered};
 use crate::medium::CacheMedium;
 use crate::names::Noted;
 use crate::names::replay::{Replayed, replay};
+use crate::opening::{Opening, Openings};
 use crate::options::Options;
 use crate::protocol::Protocol;
 use crate::stats::Recovered;
@@ -27,8 +29,8 @@ impl<M: CacheMedium> Cache<M> {
     /// a region that is recovered in the same way.
     ///
     /// # Errors
-    /// [`Error`]; the region is as it was, or as a crash would leave it. [`Error::WrongDirectory`]: nothing
-    /// was touched.
+    /// [`Error`]; the region is as it was, or as a crash would leave it. [`Error::WrongDirectory`],
+    /// [`Error::Unmarked`], [`Error::Copy`]: nothing was touched.
     pub fn open(
         region: M,
         backing: Arc<dyn Backing>,
@@ -38,8 +40,13 @@ impl<M: CacheMedium> Cache<M> {
         if superblock.geometry.region_bytes > region.len_bytes() as u64 {
             return Err(Error::Geometry("the region is shorter than when the cache was created"));
         }
-        check_directory(&superblock, &*backing)?;
+        let openings = Openings::read(&region, superblock.cache);
+        let has = check_directory(&superblock, &openings, (&*backing, options.pairs_anew))?;
         let cache = Cache::taken_up(region, backing, superblock, options)?;
+        // Before anything else changes: from now on, copies that were made earlier are older.
+        let what = (cache.superblock.cache, has);
+        let set_mark = |mark| set_mark(&*cache.backing, mark);
+        openings.begin(lock(&cache.intents).front(), what, set_mark)?;
         let intents = lock(&cache.intents).recover()?;
         let recovered = cache.recover(&intents)?;
         Ok((cache, recovered))
@@ -143,15 +150,45 @@ impl<M: CacheMedium> Cache<M> {
     }
 }
 
-fn check_directory(superblock: &Superblock, backing: &dyn Backing) -> Result<(), Error> {
-    let has = backing.cache().map_err(Error::backing("say which cache it has"))?;
-    let has = has.ok_or(Error::WrongDirectory("the directory belongs to no region"))?;
-    if has != superblock.cache {
+/// Checks that they belong together; the opening that the directory names.
+fn check_directory(
+    superblock: &Superblock,
+    openings: &Openings,
+    (backing, pairs_anew): (&dyn Backing, bool),
+) -> Result<Option<Opening>, Error> {
+    let has = match backing.mark() {
+        Err(error) if pairs_anew && error.kind() == ErrorKind::InvalidData => None,
+        has => has.map_err(Error::backing("say which cache it has"))?,
+    };
+    if has.is_none() && !pairs_anew {
+        return Err(Error::Unmarked);
+    }
+    if has.is_some_and(|has| has.cache != superblock.cache) {
         return Err(Error::WrongDirectory("the directory belongs to another region"));
     }
     let directory = backing.directory().map_err(Error::backing("say which directory it is"))?;
     if directory.id != superblock.directory.id {
         return Err(Error::WrongDirectory("the directory is a copy of the one that the region belongs to"));
     }
-    Ok(())
+    // An inode without a birth is one of many, and nothing else says that it is this one.
+    let is_certain = has.is_some() || directory.id.generation != 0;
+    if !is_certain && directory.device != superblock.directory.device {
+        return Err(Error::WrongDirectory(
+            "the directory is on another device, and does not say that it is it",
+        ));
+    }
+    let opening = has.map(|has| has.opening);
+    match opening.map_or(Ok(()), |opening| openings.check(opening)) {
+        Err(copied) if !pairs_anew => Err(Error::Copy(copied)),
+        _ => Ok(opening),
+    }
+}
+
+/// Gives a directory its mark; `false`: it has no room for that, or may not be written to.
+fn set_mark(backing: &dyn Backing, mark: Mark) -> Result<bool, Error> {
+    use ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    match backing.set_mark(Some(mark)) {
+        Err(error) if matches!(error.kind(), QuotaExceeded | ReadOnlyFilesystem | StorageFull) => Ok(false),
+        set => set.map(|()| true).map_err(Error::backing("note its cache")),
+    }
 }

@@ -6,7 +6,7 @@
 //! ```text
 //! offset size field
 //!      0    8 magic "FSTNRESP"
-//!      8    2 version, 2
+//!      8    2 version, 3
 //!     10    1 protocol: 1 FR, 2 MeLo@V, 3 Log, 4 PMAL, 5 PMAL-O
 //!     11    1 log2 of the bytes of a chunk: 6 to 20; with Log, 10 to 20
 //!     12    4 blocks of 4096 bytes of the log of names
@@ -37,7 +37,7 @@ use crate::kind::{ProtocolKind, operation_logs};
 
 pub(crate) const BLOCK_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"FSTNRESP";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const SUMMED_BYTES: usize = BLOCK_BYTES - 4;
 const PATH_BYTES_MAX: usize = 1022;
 
@@ -198,7 +198,7 @@ mod tests {
         let bytes = example().encode();
         let hex: String = bytes[..80].iter().map(|byte| format!("{byte:02x}")).collect();
         let expected = "4653544e52455350\
-            0200010c02000000\
+            0300010c02000000\
             07070707070707070707070707070707\
             0000100000000000\
             6000000000000000\

@@ -243,7 +243,7 @@ fn a_wrong_pairing_is_refused_and_touches_nothing() {
     world.write(&file, 0, b"kept");
     let before = world.recorder.image();
     let own = std::mem::take(&mut world.backing);
-    assert!(matches!(world.try_reopen(), Err(Error::WrongDirectory(_))), "a directory without a cache");
+    assert!(matches!(world.try_reopen(), Err(Error::Unmarked)), "a directory without a cache");
     world.backing = World::new(2, 64).backing;
     assert!(matches!(world.try_reopen(), Err(Error::WrongDirectory(_))), "that of another region");
     assert_eq!(world.recorder.image(), before);

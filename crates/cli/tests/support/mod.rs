@@ -11,6 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 mod stranger;
+#[allow(unused_imports, reason = "not every test is an ordinary user")]
 pub use stranger::STRANGER;
 
 pub struct Bench {

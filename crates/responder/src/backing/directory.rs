@@ -15,11 +15,9 @@ use rustix::io::Errno;
 
 use super::nodes::{self, Node};
 use super::{
-    Attributes, Backing, BackingFile, BackingNode, CacheId, DirectoryId, FileId, Named, Renaming, Stat,
+    Attributes, Backing, BackingFile, BackingNode, DirectoryId, FileId, Mark, Named, Renaming, Stat, mark,
 };
 use crate::own_files::{CACHE_FILE, NEXT_CACHE_FILE};
-
-const MAGIC: [u8; 8] = *b"FSTNRDIR";
 
 /// A directory of the system's and everything below it, on its file system.
 ///
@@ -129,29 +127,20 @@ impl Backing for Directory {
         Some(self.path.clone())
     }
 
-    fn cache(&self) -> io::Result<Option<CacheId>> {
-        let bytes = match fs::read(self.root.join(CACHE_FILE)) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let whole = bytes.len() == 28
-            && bytes[..8] == MAGIC
-            && crc32c::crc32c(&bytes[..24]).to_le_bytes() == bytes[24..];
-        if !whole {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, ".fastness-responder is damaged"));
+    fn mark(&self) -> io::Result<Option<Mark>> {
+        match fs::read(self.root.join(CACHE_FILE)) {
+            Ok(bytes) => mark::decode(&bytes).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(Some(CacheId(bytes[8..24].try_into().expect("sixteen bytes"))))
     }
 
-    fn set_cache(&self, cache: Option<CacheId>) -> io::Result<()> {
+    fn set_mark(&self, mark: Option<Mark>) -> io::Result<()> {
         let path = self.root.join(CACHE_FILE);
-        if let Some(cache) = cache {
-            let mut bytes = [MAGIC.as_slice(), &cache.0].concat();
-            bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        if let Some(mark) = mark {
             let next = self.root.join(NEXT_CACHE_FILE);
             let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
-            file.write_all_at(&bytes, 0)?;
+            file.write_all_at(&mark::encode(&mark), 0)?;
             file.sync_all()?;
             fs::rename(next, path)?;
         } else {

@@ -4,6 +4,7 @@
 
 mod attributes;
 mod directory;
+mod mark;
 mod memory;
 mod nodes;
 
@@ -14,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::opening::Opening;
 pub use attributes::{Attributes, FileType};
 pub use directory::Directory;
 pub(crate) use directory::check_longest;
@@ -47,6 +49,15 @@ impl fmt::Debug for CacheId {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
         f.write_str(")")
     }
+}
+
+/// What a directory says of the cache that it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// That cache.
+    pub cache: CacheId,
+    /// When that was opened last.
+    pub opening: Opening,
 }
 
 /// What the backing store says of a file.
@@ -186,14 +197,14 @@ pub trait Backing: Send + Sync + fmt::Debug {
     /// The cache that it belongs to, if any.
     ///
     /// # Errors
-    /// As above.
-    fn cache(&self) -> io::Result<Option<CacheId>>;
+    /// As above; `InvalidData`: what says so is damaged.
+    fn mark(&self) -> io::Result<Option<Mark>>;
 
-    /// Says durably which cache it belongs to.
+    /// Says durably which cache it belongs to. A crash inside leaves the one or the other.
     ///
     /// # Errors
-    /// As above.
-    fn set_cache(&self, cache: Option<CacheId>) -> io::Result<()>;
+    /// As above; it may say so all the same.
+    fn set_mark(&self, mark: Option<Mark>) -> io::Result<()>;
 
     /// Opens a file below the directory for reading, and for writing unless it cannot be written to now:
     /// then

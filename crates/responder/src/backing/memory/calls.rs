@@ -10,7 +10,7 @@ use fastness_sync::lock;
 use super::tree::{Change, ROOT};
 use super::{Call, Edit, MemoryBacking};
 use crate::backing::{
-    Attributes, Backing, BackingFile, BackingNode, CacheId, DirectoryId, FileId, Named, Renaming, Stat,
+    Attributes, Backing, BackingFile, BackingNode, DirectoryId, FileId, Mark, Named, Renaming, Stat,
 };
 
 /// Something that is open or held.
@@ -35,13 +35,13 @@ impl Backing for MemoryBacking {
         Ok(DirectoryId { device: 1, id: FileId { inode: 1, generation: 1 } })
     }
 
-    fn cache(&self) -> io::Result<Option<CacheId>> {
-        self.call(Call::Read, |state| Ok(state.cache))
+    fn mark(&self) -> io::Result<Option<Mark>> {
+        self.call(Call::Read, |state| Ok(state.mark))
     }
 
-    fn set_cache(&self, cache: Option<CacheId>) -> io::Result<()> {
+    fn set_mark(&self, mark: Option<Mark>) -> io::Result<()> {
         self.call(Call::Names, |state| {
-            state.cache = cache;
+            state.mark = mark;
             Ok(())
         })
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use fastness_sync::{Mutex, lock};
 
-use super::{Attributes, CacheId, FileId, Stat};
+use super::{Attributes, FileId, Mark, Stat};
 use calls::MemoryNode;
 use tree::{Change, Place, ROOT, Tree};
 
@@ -87,7 +87,7 @@ struct State {
     contents: BTreeMap<u64, Content>,
     /// What is open or held, and how often.
     held: BTreeMap<u64, u64>,
-    cache: Option<CacheId>,
+    mark: Option<Mark>,
     last_serial: u64,
     /// What files are born at now, how many were since, and how many are in a tick of the clock.
     birth: u64,
@@ -124,7 +124,7 @@ impl Default for MemoryBacking {
             pending,
             contents,
             held,
-            cache: None,
+            mark: None,
             last_serial,
             birth,
             born,
