@@ -115,7 +115,8 @@ pub(crate) struct RecoverArgs {
     /// The directory, if it is not where it was
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Go on although the region or the directory is an older copy, or .fastness-responder is lost: what was written since may be undone
+    /// Go on although the region or the directory is an older copy, or .fastness-responder is lost: what was
+    /// written since may be undone
     #[arg(long)]
     force: bool,
 }

@@ -40,7 +40,7 @@ fn text(thread: usize, number: usize) -> String {
 
 /// Some files are beside those of the other threads.
 fn folder(root: &Path, thread: usize, number: usize) -> PathBuf {
-    if number % 3 == 0 { root.join("all") } else { root.join(thread.to_string()) }
+    if number.is_multiple_of(3) { root.join("all") } else { root.join(thread.to_string()) }
 }
 
 fn is_there(path: &Path, thread: usize, number: usize) {

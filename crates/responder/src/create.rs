@@ -80,7 +80,8 @@ impl<M: CacheMedium> Cache<M> {
         }
         Openings::format(&mut front, mark.cache, mark.opening);
         Log::format(&mut last, 0, Seed::new(superblock.cache));
-        // PERSIST: all tags, intents and logs are empty, and the opening is there, before a superblock says that there is a cache.
+        // PERSIST: all tags, intents and logs are empty, and the opening is there, before a superblock says that
+        // there is a cache.
         // Excludes a cache with tags that were something else.
         front.fence()?;
         // PERSIST: the same, of what follows the intents, and of the log of names.

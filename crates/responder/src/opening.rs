@@ -1,4 +1,5 @@
-//! Openings: each draws an id that region and directory both have, so that an older copy of either is refused.
+//! Openings: each draws an id that region and directory both have, so that an older copy of either is
+//! refused.
 //!
 //! A region that is put back from a backup would undo what was flushed since; a directory that is put back
 //! lacks what was flushed since, and is clean in the region. Both have the id of the cache. Only the id of

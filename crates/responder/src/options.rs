@@ -84,8 +84,8 @@ impl Options {
         Options { files_max, ..self }
     }
 
-    /// For [`Cache::open`](crate::Cache::open): region and directory are paired anew although one of them is an
-    /// older copy, or the directory has lost its mark, or that is damaged. What was written since may be
+    /// For [`Cache::open`](crate::Cache::open): region and directory are paired anew although one of them is
+    /// an older copy, or the directory has lost its mark, or that is damaged. What was written since may be
     /// undone.
     #[must_use]
     pub fn pair_anew(self, pairs_anew: bool) -> Options {
