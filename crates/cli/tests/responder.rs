@@ -93,7 +93,7 @@ fn a_killed_mount_loses_nothing_that_was_acknowledged() {
         ("log", By::Fsync),
     ] {
         let Some(mounted) = folder() else { return };
-        let mut newest = vec![vec![0; 64]; WRITERS];
+        let (mut newest, mut dirty) = (vec![vec![0; 64]; WRITERS], 0);
         for round in 0..ROUNDS {
             let mut server = mounted.serve(&format!("--protocol {protocol} --flush-ms 5000"));
             let first = 1 + (round << 32);
@@ -108,7 +108,7 @@ fn a_killed_mount_loses_nothing_that_was_acknowledged() {
             }
             assert!(newest.iter().flatten().any(|&number| number >= first), "something was written");
             let status = mounted.bench.json("responder status pm");
-            assert!(status["dirty_chunks"].as_u64().unwrap() > 0, "{protocol}: the directory had all of it");
+            dirty += status["dirty_chunks"].as_u64().unwrap();
             mounted.bench.ok("responder recover pm");
             for (at, newest) in newest.iter().enumerate() {
                 let bytes = fs::read(mounted.bench.path("dir").join(format!("file{at}"))).unwrap();
@@ -126,6 +126,8 @@ fn a_killed_mount_loses_nothing_that_was_acknowledged() {
                 }
             }
         }
+        // Not after each kill: with `log`, the log may just have been emptied.
+        assert!(dirty > 0, "{protocol}: the directory had all of it");
     }
 }
 

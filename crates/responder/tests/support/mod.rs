@@ -217,11 +217,19 @@ impl World {
     }
 
     pub fn try_reopen(&mut self) -> Result<Recovered, Error> {
+        self.reopen_with(&options(self.chunk_bytes))
+    }
+
+    /// After the region or the directory was put back as it was earlier.
+    pub fn try_reopen_older(&mut self) -> Result<Recovered, Error> {
+        self.reopen_with(&options(self.chunk_bytes).pair_anew(true))
+    }
+
+    fn reopen_with(&mut self, options: &Options) -> Result<Recovered, Error> {
         self.cache = None;
         let power = Arc::new(Power::default());
         let region = Pm::whole(&self.recorder, &power);
-        let (cache, recovered) =
-            Cache::open(region, Arc::new(self.backing.clone()), &options(self.chunk_bytes))?;
+        let (cache, recovered) = Cache::open(region, Arc::new(self.backing.clone()), options)?;
         self.cache = Some(cache);
         Ok(recovered)
     }
