@@ -270,8 +270,8 @@ impl Nodes {
         }
     }
 
-    /// After names were changed: which of these leads to the file now. Without one, and if it was known by one
-    /// of them, it keeps its descriptor.
+    /// After names were changed: which of these leads to the file now. Without one, and if it was known by
+    /// one of them, it keeps its descriptor.
     pub(crate) fn look_again(&self, taken: &Taken, places: &[(u64, &Node, &OsStr)]) {
         let leads_to_it = |(_, directory, name): &&(u64, &Node, &OsStr)| {
             let found = rustix::fs::statat(directory, *name, AtFlags::SYMLINK_NOFOLLOW);

@@ -7,7 +7,7 @@ use fastness_pmem::NoSum;
 use fastness_sync::Mutex;
 use fastness_sync::atomic::AtomicBool;
 
-use crate::backing::{Backing, CacheId, Mark};
+use crate::backing::{Backing, CacheId, Mark, Opening};
 use crate::board::Board;
 use crate::cache::Cache;
 use crate::chunks::ChunkStore;
@@ -20,7 +20,7 @@ use crate::kind::{ProtocolKind, operation_logs};
 use crate::log::LogStore;
 use crate::medium::CacheMedium;
 use crate::names::{Log, Names};
-use crate::opening::{Opening, Openings, drawn};
+use crate::opening::{Openings, drawn};
 use crate::operation::log_bytes;
 use crate::options::Options;
 use crate::protocols::Protocols;
@@ -80,8 +80,8 @@ impl<M: CacheMedium> Cache<M> {
         }
         Openings::format(&mut front, mark.cache, mark.opening);
         Log::format(&mut last, 0, Seed::new(superblock.cache));
-        // PERSIST: all tags, intents and logs are empty, and the opening is there, before a superblock says that
-        // there is a cache.
+        // PERSIST: all tags, intents and logs are empty, and the opening is there, before a superblock says
+        // that there is a cache.
         // Excludes a cache with tags that were something else.
         front.fence()?;
         // PERSIST: the same, of what follows the intents, and of the log of names.

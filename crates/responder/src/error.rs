@@ -5,8 +5,8 @@ use std::io;
 use fastness_base::{ErrorKind, HasKind};
 use fastness_pmem::{PersistError, ReadError};
 
+use crate::copied::Copied;
 pub use crate::log_error::LogError;
-use crate::opening::Copied;
 
 /// A call failed, or a region was not opened.
 #[derive(Debug, thiserror::Error)]

@@ -42,6 +42,7 @@ mod board;
 mod cache;
 mod chunks;
 mod client;
+mod copied;
 mod create;
 mod detach;
 mod error;
@@ -81,10 +82,11 @@ mod writes;
 
 pub use backing::{
     Attributes, Backing, BackingFile, BackingNode, CacheId, Call, Directory, DirectoryId, FileId, FileType,
-    Mark, MemoryBacking, Named, Renaming, Stat, Verdict,
+    Mark, MemoryBacking, Named, Opening, Renaming, Stat, Verdict,
 };
 pub use cache::{Cache, Handle};
 pub use client::{Client, Denied, LeasedFile, Position, Written};
+pub use copied::Copied;
 pub use error::{Error, LogError};
 pub use fastness_base::{ErrorKind, HasKind};
 pub use flusher::{Flusher, PERIOD_DEFAULT};
@@ -93,7 +95,6 @@ pub use inspect::Inspection;
 pub use kind::ProtocolKind;
 pub use lease::Lease;
 pub use medium::CacheMedium;
-pub use opening::{Copied, Opening};
 pub use options::Options;
 pub use own_files::{CACHE_FILE, ORPHANS_FILE, OWN_FILES};
 pub use protocol::Clock;

@@ -31,31 +31,13 @@
 //!     60    4 CRC-32C of the cache's id and bytes 0 to 59
 //! ```
 
-use std::fmt;
-
 use fastness_pmem::{Medium, NoSum};
 
-use crate::backing::{CacheId, Mark};
+use crate::backing::{CacheId, Mark, Opening};
+use crate::copied::Copied;
 use crate::error::Error;
 use crate::geometry::OPENINGS_OFFSET;
 use crate::tag::LINE;
-
-/// One time that a cache was opened, or created.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Opening {
-    /// Later ones have higher numbers.
-    pub number: u64,
-    /// Drawn at random.
-    pub id: [u8; 16],
-}
-
-impl fmt::Debug for Opening {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Opening({}, ", self.number)?;
-        self.id.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        f.write_str(")")
-    }
-}
 
 /// Bytes that nobody has drawn before.
 pub(crate) fn drawn() -> Result<[u8; 16], Error> {
@@ -91,41 +73,6 @@ impl Opening {
 
 fn sum(line: &[u8; LINE], cache: CacheId) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&cache.0), &line[..60])
-}
-
-/// Which of the two is older.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copied {
-    /// The region: what the directory was given since would be undone.
-    Region,
-    /// The directory: what it was given since, and is clean in the region, is lost.
-    Directory,
-    /// Neither: both went on without each other. Either may lack what the other one has.
-    Both,
-    /// Not known: the region names none, its lines are damaged.
-    Unknown,
-}
-
-impl fmt::Display for Copied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Copied::Region => {
-                "the region is an older copy: it would undo what was written to the directory since that was made"
-            }
-            Copied::Directory => {
-                "the directory is an older copy: what was written to it since that was made is missing, and the \
-                 region has only a part of it"
-            }
-            Copied::Both => {
-                "the region or the directory is a copy, and was used without the other one: each may lack what \
-                 the other one has, or undo it"
-            }
-            Copied::Unknown => {
-                "the region does not say whether it is an older copy, which would undo what was written to the \
-                 directory since: the place where it says so is damaged"
-            }
-        })
-    }
 }
 
 /// What a region names.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use fastness_sync::lock;
 
-use crate::backing::{Backing, BackingFile, FileId, Mark};
+use crate::backing::{Backing, BackingFile, FileId, Mark, Opening};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::intent::{Intent, Numbered};
 use crate::medium::CacheMedium;
 use crate::names::Noted;
 use crate::names::replay::{Replayed, replay};
-use crate::opening::{Opening, Openings};
+use crate::opening::Openings;
 use crate::options::Options;
 use crate::protocol::Protocol;
 use crate::stats::Recovered;

@@ -3,15 +3,40 @@
 //! Shape: 52 bytes: magic "FSTNRDIR", the id of the cache, number and id of its last opening, the CRC-32C of
 //! these 48 bytes; little endian. Without an opening (28 bytes) it is that of an earlier version.
 
-use std::io;
+use std::{fmt, io};
 
-use super::{CacheId, Mark};
-use crate::opening::Opening;
+use super::CacheId;
 
 const MAGIC: [u8; 8] = *b"FSTNRDIR";
 const SUMMED_BYTES: usize = 48;
 const BYTES: usize = SUMMED_BYTES + 4;
 const EARLIER_BYTES: usize = 28;
+
+/// What a directory says of the cache that it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// That cache.
+    pub cache: CacheId,
+    /// When that was opened last.
+    pub opening: Opening,
+}
+
+/// One time that a cache was opened, or created.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Opening {
+    /// Later ones have higher numbers.
+    pub number: u64,
+    /// Drawn at random.
+    pub id: [u8; 16],
+}
+
+impl fmt::Debug for Opening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Opening({}, ", self.number)?;
+        self.id.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(")")
+    }
+}
 
 pub(super) fn encode(mark: &Mark) -> Vec<u8> {
     let Mark { cache, opening } = mark;

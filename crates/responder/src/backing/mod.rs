@@ -15,10 +15,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::opening::Opening;
 pub use attributes::{Attributes, FileType};
 pub use directory::Directory;
 pub(crate) use directory::check_longest;
+pub use mark::{Mark, Opening};
 pub use memory::{Call, MemoryBacking, Verdict};
 
 /// A file for as long as it lives: numbers of inodes are given out again, births are not.
@@ -49,15 +49,6 @@ impl fmt::Debug for CacheId {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
         f.write_str(")")
     }
-}
-
-/// What a directory says of the cache that it belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
-    /// That cache.
-    pub cache: CacheId,
-    /// When that was opened last.
-    pub opening: Opening,
 }
 
 /// What the backing store says of a file.
