@@ -175,7 +175,7 @@ fn a_pool_in_use_elsewhere_is_refused() {
 }
 
 /// A device whose opening fences whoever had it, as that of an image does; or one that says nothing of that.
-fn image(rig: &Rig, index: usize, fences_others: bool) -> fastness_pool::Device {
+fn image(rig: &Arc<Rig>, index: usize, fences_others: bool) -> fastness_pool::Device {
     let device = rig.device(index);
     let image = MemImage::of_device(&*device.device).unwrap();
     let mem =
