@@ -111,6 +111,10 @@ pub enum Cause {
     /// can tell.
     #[error("an earlier flush failed; open the device again and recover")]
     Poisoned,
+    /// Another client has taken the device over, or the device did not answer in time, so that requests may
+    /// still reach it: nothing succeeds through this handle any more.
+    #[error("fenced: another client has the device now, or it did not answer in time; open it again")]
+    Fenced(#[source] io::Error),
     /// Try again (`EAGAIN`, `ENOMEM`, ...).
     #[error("not now")]
     Busy(#[source] io::Error),
@@ -157,7 +161,7 @@ impl BlockError {
             }
             Cause::NoSpace(_) => ErrorKind::NoSpace,
             Cause::Media(_) | Cause::Gone(_) | Cause::Ended => ErrorKind::MediaFailed,
-            Cause::Poisoned => ErrorKind::Closed,
+            Cause::Poisoned | Cause::Fenced(_) => ErrorKind::Closed,
             Cause::Busy(_) => ErrorKind::Retry,
         }
     }

@@ -43,8 +43,11 @@ fn registry() -> MutexGuard<'static, Registry> {
 }
 
 /// Whether a device's durability acknowledgements can still be trusted.
+///
+/// A flush or FUA write calls [`enter`](Self::enter), makes its request, calls [`poison`](Self::poison) if that
+/// failed, drops the guard, and reports success only if [`settle`](Self::settle) agrees.
 #[derive(Debug)]
-pub(crate) struct Health {
+pub struct Health {
     identity: Option<Identity>,
     is_poisoned: AtomicBool,
     syncing: RwLock<()>,
@@ -52,7 +55,7 @@ pub(crate) struct Health {
 
 /// An operation was called after a failed flush.
 #[derive(Debug)]
-pub(crate) struct Poisoned;
+pub struct Poisoned;
 
 impl From<Poisoned> for Cause {
     fn from(_: Poisoned) -> Cause {
@@ -62,8 +65,7 @@ impl From<Poisoned> for Cause {
 
 impl Health {
     /// The health of a device that no other handle can share.
-    #[cfg(test)]
-    pub(crate) fn alone() -> Arc<Health> {
+    pub fn alone() -> Arc<Health> {
         Arc::new(Health { identity: None, is_poisoned: AtomicBool::new(false), syncing: RwLock::new(()) })
     }
 
@@ -91,17 +93,24 @@ impl Health {
         }
     }
 
-    pub(crate) fn is_poisoned(&self) -> bool {
+    /// Whether a flush or FUA write has failed.
+    pub fn is_poisoned(&self) -> bool {
         self.is_poisoned.load(Ordering::SeqCst)
     }
 
     /// Fails if the device is poisoned.
-    pub(crate) fn check(&self) -> Result<(), Poisoned> {
+    ///
+    /// # Errors
+    /// [`Poisoned`].
+    pub fn check(&self) -> Result<(), Poisoned> {
         if self.is_poisoned() { Err(Poisoned) } else { Ok(()) }
     }
 
     /// Begins a call that may consume an error from the kernel. Set the poison before dropping the guard.
-    pub(crate) fn enter(&self) -> Result<RwLockReadGuard<'_, ()>, Poisoned> {
+    ///
+    /// # Errors
+    /// [`Poisoned`].
+    pub fn enter(&self) -> Result<RwLockReadGuard<'_, ()>, Poisoned> {
         let guard = self.syncing.read().unwrap_or_else(PoisonError::into_inner);
         self.check()?;
         Ok(guard)
@@ -110,13 +119,16 @@ impl Health {
     /// Confirms a success: fails if another syncer consumed an error that this caller should have seen.
     ///
     /// The caller must not hold a guard of [`enter`](Self::enter).
-    pub(crate) fn settle(&self) -> Result<(), Poisoned> {
+    ///
+    /// # Errors
+    /// [`Poisoned`].
+    pub fn settle(&self) -> Result<(), Poisoned> {
         drop(self.syncing.write().unwrap_or_else(PoisonError::into_inner));
         self.check()
     }
 
     /// Notes that a flush or FUA write failed.
-    pub(crate) fn poison(&self) {
+    pub fn poison(&self) {
         self.is_poisoned.store(true, Ordering::SeqCst);
         if let Some(identity) = self.identity {
             // At once, not when the last handle is dropped: another thread may open the device in between.

@@ -14,6 +14,8 @@ pub enum DeviceKind {
     Memory,
     /// Persistent memory, or a stand-in for it.
     PersistentMemory,
+    /// Storage that a client library reaches.
+    Remote,
 }
 
 /// How requests reach the medium.
@@ -26,6 +28,8 @@ pub enum Engine {
     Uring,
     /// Copies in memory.
     Memory,
+    /// Calls of a client library; the requests of a batch in flight at once.
+    Library,
 }
 
 /// Which cache may still hold a write that was acknowledged but not flushed.
@@ -66,6 +70,9 @@ pub struct DeviceInfo {
     pub can_discard: bool,
     /// Whether a discarded range is known to read as zeroes; otherwise its contents are undefined.
     pub discard_zeroes: bool,
+    /// Whether no other client, on whatever machine, can change the device while this handle is open: one that
+    /// had it before is fenced, and a write of its that arrives late is refused.
+    pub fences_others: bool,
     /// Whether the page cache is bypassed (`O_DIRECT`).
     pub is_direct: bool,
     /// Volatile caches above the medium.
@@ -79,7 +86,7 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// A device that another crate implements in memory: writable, with logical blocks of 512 bytes and
+    /// A device that another crate implements: in memory, writable, with logical blocks of 512 bytes and
     /// physical ones of 4096, without discard. Fields that differ can be set afterwards.
     pub fn of_memory(name: &str, len_bytes: u64, kind: DeviceKind, write_cache: WriteCache) -> DeviceInfo {
         DeviceInfo {
@@ -91,6 +98,7 @@ impl DeviceInfo {
             is_read_only: false,
             can_discard: false,
             discard_zeroes: false,
+            fences_others: false,
             is_direct: true,
             write_cache,
             kind,

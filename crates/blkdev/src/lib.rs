@@ -56,6 +56,7 @@ pub use device::{BlockDevice, Request};
 pub use error::{BlockError, Cause, ErrorKind, OpenError, Operation};
 pub use faulty::{CrashScope, Enumerated, Fault, FaultPlan, Faulty, On, When};
 pub use file::{Direct, EngineChoice, FileDevice, OpenOptions};
+pub use health::{Health, Poisoned};
 pub use info::{DeviceInfo, DeviceKind, Engine, WriteCache};
 pub use mem::{MemDevice, MemImage};
 pub use stats::{OperationStats, Stats, StatsSnapshot};

@@ -172,6 +172,7 @@ impl MemDevice {
             is_read_only: false,
             can_discard: true,
             discard_zeroes: true,
+            fences_others: false,
             is_direct: true,
             write_cache: WriteCache::Memory,
             kind: DeviceKind::Memory,
@@ -185,6 +186,13 @@ impl MemDevice {
     #[must_use]
     pub fn read_only(mut self) -> MemDevice {
         self.info.is_read_only = true;
+        self
+    }
+
+    /// Changes what it says of itself.
+    #[must_use]
+    pub fn with_info(mut self, change: impl FnOnce(&mut DeviceInfo)) -> MemDevice {
+        change(&mut self.info);
         self
     }
 

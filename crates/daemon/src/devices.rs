@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use fastness_base::ErrorKind;
 use fastness_blkdev::{AlignedBuf, BlockDevice};
+use fastness_remote::is_remote;
 use fastness_store::{
     Device, Guid, PoolConfig, PoolError, PoolState, Probe, RegionWitness, Txg, VdevClass, VdevSpec,
 };
@@ -47,7 +48,7 @@ pub fn open_vdevs(
 /// Opens a device that is to become part of a pool.
 pub(crate) fn open_new(path: &str, create_bytes: Option<u64>, is_forced: bool) -> Result<Device, StartError> {
     let absolute = absolute(Path::new(path))?;
-    if let (Some(len_bytes), false) = (create_bytes, absolute.exists()) {
+    if let (Some(len_bytes), false) = (create_bytes, is_remote(&absolute) || absolute.exists()) {
         return Ok(Device::create_sparse(&absolute, len_bytes)?);
     }
     let device = Device::open(&absolute)?;
@@ -132,7 +133,7 @@ pub fn patiently<T>(patience: Duration, mut attempt: impl FnMut() -> T, is_busy:
     }
 }
 
-/// Looks for devices of pools: `places` are devices, or folders of them. Also returns those that could not be
+/// Looks for devices of pools: `places` are devices, folders of them, or pools of RBD images. Also returns those that could not be
 /// examined.
 pub fn scan(places: &[PathBuf]) -> (Vec<Found>, Vec<Unreadable>) {
     let scan = Scan::of(places);
@@ -153,7 +154,17 @@ impl Scan {
     /// Scans devices, and all devices in folders.
     pub(crate) fn of(places: &[PathBuf]) -> Scan {
         let mut scan = Scan::default();
-        places.iter().flat_map(|place| expand(place)).for_each(|path| scan.look(&path));
+        for place in places {
+            match images(place) {
+                Ok(Some(images)) => images.iter().for_each(|image| scan.look(Path::new(image))),
+                Ok(None) => expand(place).iter().for_each(|path| scan.look(path)),
+                Err(error) => scan.unreadable.push(Unreadable {
+                    path: place.display().to_string(),
+                    why: fastness_base::chain(&error),
+                    is_busy: false,
+                }),
+            }
+        }
         scan
     }
 
@@ -165,7 +176,7 @@ impl Scan {
 
     fn look(&mut self, path: &Path) {
         let name = path.display().to_string();
-        let probe = Device::open(path).and_then(|device| device.probe());
+        let probe = Device::open_to_look(path).and_then(|device| device.probe());
         match probe {
             Ok(probe) => {
                 let Probe { guid, config, txg, .. } = probe;
@@ -209,9 +220,14 @@ fn together(mut devices: Vec<Candidate>) -> Found {
     Found { config, devices, missing }
 }
 
+/// The images of a place, if that is a pool of them.
+fn images(place: &Path) -> Result<Option<Vec<String>>, fastness_remote::OpenError> {
+    place.to_str().map_or(Ok(None), fastness_remote::images)
+}
+
 /// The files, block devices and device-DAX devices of a place.
 fn expand(place: &Path) -> Vec<PathBuf> {
-    if !place.is_dir() {
+    if is_remote(place) || !place.is_dir() {
         return vec![place.to_owned()];
     }
     let entries = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());

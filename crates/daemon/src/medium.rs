@@ -50,16 +50,20 @@ pub fn describe(path: &Path, info: &DeviceInfo) -> (String, Survival) {
         (DeviceKind::File, Some(name)) => format!("file on {name}"),
         (DeviceKind::File, None) => "file".to_owned(),
         (DeviceKind::Block, _) => "block device".to_owned(),
+        (DeviceKind::Remote, _) if info.fences_others => "RBD image, its lock is held".to_owned(),
+        (DeviceKind::Remote, _) => "NBD export".to_owned(),
         _ => "memory".to_owned(),
     };
     let cache = match info.write_cache {
+        WriteCache::WriteThrough if info.kind == DeviceKind::Remote => "a write is on the OSDs",
         WriteCache::WriteThrough => "no volatile cache",
+        WriteCache::DeviceCache if info.kind == DeviceKind::Remote => "flush is the server's",
         WriteCache::DeviceCache => "flush empties the disk's cache",
         WriteCache::PageCache if in_memory => "in memory",
         WriteCache::PageCache => "flush is fsync",
         _ => "in memory",
     };
-    let direct = if info.is_direct { ", direct I/O" } else { "" };
+    let direct = if info.is_direct && info.kind != DeviceKind::Remote { ", direct I/O" } else { "" };
     let survival = match info.write_cache {
         _ if in_memory => Survival::Nothing,
         WriteCache::WriteThrough if info.kind == DeviceKind::Block => Survival::Everything,

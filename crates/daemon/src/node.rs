@@ -212,11 +212,14 @@ impl Node {
     /// last synced txg.
     pub fn run(&self) -> Result<Ending, PoolError> {
         let ending = lock(&self.endings.1).recv().unwrap_or(Ending::Signal);
+        let mut result = Ok(ending);
         if ending == Ending::Signal {
             self.quiet();
-            self.pool().export()?;
+            result = self.pool().export().map(|()| ending);
         }
-        Ok(ending)
+        // Threads that still answer clients have the pool, too, and end with the process.
+        self.pool().release();
+        result
     }
 
     /// Stops everything that uses the pool.

@@ -9,6 +9,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use fastness_remote::is_remote;
+
 use crate::error::StartError;
 
 /// The folder of sockets, created if it does not exist.
@@ -36,13 +38,17 @@ pub fn run_dir() -> Result<PathBuf, StartError> {
 /// Longest path of a Unix socket: the kernel's limit, less the terminating zero. Source: unix(7).
 const SOCKET_BYTES_MAX: usize = 107;
 
-/// A path from a command line, made absolute for a process with another working directory.
+/// A path from a command line, made absolute for a process with another working directory; a device's name that
+/// is no path stays as it is.
 ///
 /// # Errors
 /// [`StartError::Invalid`]: it is empty.
 pub fn absolute(path: &Path) -> Result<PathBuf, StartError> {
     if path.as_os_str().is_empty() {
         return Err(StartError::Invalid("a path is empty".to_owned()));
+    }
+    if is_remote(path) {
+        return Ok(path.to_owned());
     }
     std::path::absolute(path).map_err(|source| StartError::System { what: "use the path", source })
 }
@@ -146,6 +152,14 @@ mod tests {
         let dir = Path::new("/run/x");
         assert_eq!(control_socket(dir, "tank").unwrap(), Path::new("/run/x/tank.control"));
         assert_eq!(volume_socket(dir, "tank/a/b").unwrap(), Path::new("/run/x/tank:a:b.nbd"));
+    }
+
+    #[test]
+    fn names_of_devices_that_are_no_paths_stay_as_they_are() {
+        for name in ["rbd:tank/disk@conf=/etc/a", "nbd+unix:///x?socket=/run/s", "nbd://host/x"] {
+            assert_eq!(absolute(Path::new(name)).unwrap(), Path::new(name));
+        }
+        assert!(absolute(Path::new("./rbd:tank")).unwrap().is_absolute());
     }
 
     #[test]

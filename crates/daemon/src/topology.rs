@@ -17,7 +17,9 @@ use crate::report::JobReport;
 /// # Errors
 /// More of them, or a mirror of persistent memory and something else.
 pub fn split_regions(vdevs: &[VdevRequest], pm: PmUse) -> Result<(Vec<String>, Vec<VdevRequest>), Failure> {
-    let is_pm = |path: &String| pm.emulates || is_persistent_memory(path.as_ref());
+    let is_pm = |path: &String| {
+        !fastness_remote::is_remote(path) && (pm.emulates || is_persistent_memory(path.as_ref()))
+    };
     let is_region = |vdev: &&VdevRequest| vdev.is_log && vdev.devices.iter().any(is_pm);
     let (regions, vdevs): (Vec<_>, Vec<_>) = vdevs.iter().partition(is_region);
     let paths: Vec<_> = regions.iter().flat_map(|region| region.devices.clone()).collect();

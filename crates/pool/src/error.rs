@@ -5,7 +5,8 @@ mod kind;
 use std::io;
 use std::sync::Arc;
 
-use fastness_blkdev::{BlockError, OpenError};
+use fastness_blkdev::BlockError;
+use fastness_remote::OpenError;
 
 use crate::ids::{DatasetId, Guid, ObjectId, Place, Txg};
 
@@ -369,6 +370,12 @@ impl PoolError {
 impl From<OpenError> for PoolError {
     fn from(error: OpenError) -> PoolError {
         PoolError::Open(Arc::new(error))
+    }
+}
+
+impl From<fastness_blkdev::OpenError> for PoolError {
+    fn from(error: fastness_blkdev::OpenError) -> PoolError {
+        OpenError::from(error).into()
     }
 }
 

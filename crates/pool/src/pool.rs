@@ -350,6 +350,15 @@ impl Pool {
         result
     }
 
+    /// Closes all devices, whoever still has the pool: its owner ends. An image's lock is given up here, which a
+    /// process that just ends does not do; another host would have to wait until it is taken for dead.
+    pub fn release(&self) {
+        self.stop();
+        self.shared.devices.vdevs.all().iter().for_each(|vdev| vdev.let_go());
+        // Hooks may hold devices of their own.
+        self.shared.txgs.forget_hooks();
+    }
+
     fn last_sync(&self) -> Result<()> {
         // What other threads commit from here on, until the pool is closed, is lost: they should have
         // stopped.

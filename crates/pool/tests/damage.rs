@@ -3,7 +3,7 @@
 
 mod support;
 
-use fastness_blkdev::{BlockDevice, MemImage};
+use fastness_blkdev::{BlockDevice, MemDevice, MemImage};
 use fastness_pool::{ErrorKind, Pool, PoolError, TableId, VdevSpec};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -172,6 +172,36 @@ fn a_pool_in_use_elsewhere_is_refused() {
     elsewhere.is_forced = true;
     Pool::import(&rig.all(), &elsewhere, manual()).unwrap().export().unwrap();
     Pool::import(&rig.all(), &host(), manual()).unwrap();
+}
+
+/// A device whose opening fences whoever had it, as that of an image does; or one that says nothing of that.
+fn image(rig: &Arc<Rig>, index: usize, fences_others: bool) -> fastness_pool::Device {
+    let device = rig.device(index);
+    let image = MemImage::of_device(&*device.device).unwrap();
+    let mem =
+        MemDevice::from_image(&device.path, image, 512).with_info(|info| info.fences_others = fences_others);
+    fastness_pool::Device::new(device.path, Arc::new(mem))
+}
+
+#[test]
+fn a_pool_in_use_elsewhere_is_taken_over_if_all_its_devices_fence_the_other_host() {
+    let rig = Rig::fresh(2, LEN_BYTES, 0);
+    let pool = Pool::create("tank", &[VdevSpec::mirror([rig.device(0), rig.device(1)])], manual()).unwrap();
+    drop(pool);
+    let mut elsewhere = host();
+    elsewhere.host.id ^= 1;
+    elsewhere.allows_degraded = true;
+    for (first, second) in [(true, false), (false, true), (false, false)] {
+        let devices = [image(&rig, 0, first), image(&rig, 1, second)];
+        let error = Pool::import(&devices, &elsewhere, manual()).unwrap_err();
+        assert!(matches!(error, PoolError::InUseByHost { .. }), "{error:?}");
+    }
+    // The other host may go on with the side that is not here.
+    let error = Pool::import(&[image(&rig, 0, true)], &elsewhere, manual()).unwrap_err();
+    assert!(matches!(error, PoolError::InUseByHost { .. }), "{error:?}");
+    let devices = [image(&rig, 0, true), image(&rig, 1, true)];
+    let pool = Pool::import(&devices, &elsewhere, manual()).unwrap();
+    assert_eq!(pool.config().host_id, elsewhere.host.id);
 }
 
 #[test]

@@ -201,6 +201,7 @@ impl OpenOptions {
             is_read_only: found.is_read_only,
             can_discard: found.can_discard,
             discard_zeroes: found.discard_zeroes,
+            fences_others: false,
             is_direct: direct.is_some(),
             write_cache: probe::write_cache(&found, direct.is_some()),
             kind: found.kind,

@@ -25,6 +25,7 @@ Examples:
   fastness pool create tank /dev/sdb -O compression=lz4
   fastness pool create tank mirror /dev/sdb /dev/sdc log /dev/dax0.0
   fastness pool create tank /dev/sdb log mirror /dev/dax0.0 /dev/dax1.0
+  fastness pool create tank rbd:volumes/tank@conf=/etc/ceph/ceph.conf log /dev/dax0.0
   fastness pool create tank disk --file-size 10G log /dev/shm/tank.log --emulate-pm
 A background process then runs the pool; `fastness pool export tank` ends it.";
 

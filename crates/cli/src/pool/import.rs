@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use fastness_daemon::{Found, scan};
+use fastness_daemon::{Found, absolute, scan};
 use fastness_store::Consent;
 
 use crate::connect::print_json;
@@ -21,6 +21,7 @@ Examples:
   fastness pool import -d /srv/disks        or in a folder
   fastness pool import tank                 import from the last known devices, or from /dev
   fastness pool import tank -d /srv/disks
+  fastness pool import tank -d rbd:volumes  from images of a Ceph pool
   fastness pool import tank --foreground    for a service manager
   fastness pool import tank --missing-log   without a missing log device, and without the writes only it had
   fastness pool import tank --read-only     the last synced state; the log is left as it is
@@ -32,7 +33,7 @@ again.";
 pub(crate) struct ImportArgs {
     /// Name or GUID
     pool: Option<String>,
-    /// A device, or a folder with devices; may be repeated
+    /// A device, or a folder with devices, or a pool of RBD images (rbd:POOL); may be repeated
     #[arg(short, long = "device", value_name = "PATH")]
     devices: Vec<PathBuf>,
     /// Import although another host seems to be using the pool. If it is, both will destroy the pool
@@ -72,7 +73,7 @@ pub(super) fn run(args: ImportArgs, out: &mut dyn Write) -> Result<Outcome> {
         return candidates(args.devices, out);
     };
     refuse_running(&name)?;
-    let places = args.devices.iter().map(std::path::absolute).collect::<Result<_, _>>()?;
+    let places = args.devices.iter().map(|place| absolute(place)).collect::<Result<_, _>>()?;
     let import = Import {
         name,
         places,

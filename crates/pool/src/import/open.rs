@@ -7,7 +7,7 @@ use redb::{Database, ReadableDatabase, ReadableTable};
 
 use crate::devices::config::{PoolConfig, PoolState, VdevClass};
 use crate::devices::label::{self, Uberblock};
-use crate::devices::vdev::{Device, Vdevs};
+use crate::devices::vdev::{Device, Side, Vdevs};
 use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Txg};
 use crate::import::find::{Found, find};
@@ -98,6 +98,9 @@ impl Pool {
     /// and nothing on them can tell: that is an error unless [`ImportOptions::allows_degraded`]. On return
     /// labels say that this host has the pool, and which sides are stale.
     ///
+    /// A pool that another host has not exported is imported without force if all its devices fence that host
+    /// ([`DeviceInfo::fences_others`](fastness_blkdev::DeviceInfo::fences_others)).
+    ///
     /// # Errors
     /// One for each way to fail, with the device: [`PoolError::NoLabel`], [`PoolError::DamagedLabels`],
     /// [`PoolError::OtherVersion`], [`PoolError::UnknownFeature`], [`PoolError::ForeignPool`],
@@ -120,7 +123,8 @@ impl Pool {
     pub fn import_paused(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
         let found = find(devices, import)?;
         let Found { mut config, vdevs, uberblock } = found;
-        if config.state == PoolState::Active && config.host_id != import.host.id && !import.is_forced {
+        let is_others = config.state == PoolState::Active && config.host_id != import.host.id;
+        if is_others && !import.is_forced && !is_fenced(&vdevs) {
             let (host_name, host_id) = (config.host_name, config.host_id);
             return Err(PoolError::InUseByHost { pool: config.name, host_name, host_id });
         }
@@ -133,6 +137,13 @@ impl Pool {
         }
         Ok(Pool::paused(Arc::new(shared)))
     }
+}
+
+/// Whether the devices themselves prove that no other host can write to the pool: all sides that it has are here,
+/// and opening each of them has fenced whoever had it. One side elsewhere would be enough to go on there.
+fn is_fenced(vdevs: &Vdevs) -> bool {
+    let fences = |side: &Arc<Side>| side.device.as_ref().is_some_and(|device| device.info().fences_others);
+    vdevs.all().iter().all(|vdev| vdev.sides().iter().all(fences))
 }
 
 /// Assembles the pool; `uberblock` is `None` for a new one.

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use fastness_blkdev::{AlignedBuf, BlockDevice, BlockError};
+use fastness_remote::Access;
 
 pub(crate) use stripe::{Vdevs, failed};
 pub(crate) use write::Write;
@@ -48,13 +49,31 @@ impl Device {
         Device { path: path.into(), device }
     }
 
-    /// Opens a file or block device exclusively, with blocks that a pool can use.
+    /// Opens a device for writing, by its name: a file or block device, an RBD image, an NBD export
+    /// ([`fastness_remote::open`]). Nobody else has it for writing then.
     ///
     /// # Errors
-    /// [`PoolError::Open`]; in use by another process, among others.
+    /// [`PoolError::Open`]; in use by another process, or for an image another host, among others.
     pub fn open(path: impl AsRef<std::path::Path>) -> Result<Device> {
-        let device = fastness_blkdev::OpenOptions::new().open(path.as_ref())?;
-        Ok(Device::new(path.as_ref().display().to_string(), Arc::new(device)))
+        Device::open_for(path.as_ref(), Access::Write)
+    }
+
+    /// Opens a device to see what is on it: as [`open`](Self::open), but an RBD image is only read, and its
+    /// owner is left alone.
+    ///
+    /// # Errors
+    /// [`PoolError::Open`].
+    pub fn open_to_look(path: impl AsRef<std::path::Path>) -> Result<Device> {
+        Device::open_for(path.as_ref(), Access::Look)
+    }
+
+    fn open_for(path: &std::path::Path, access: Access) -> Result<Device> {
+        let name = path.display().to_string();
+        let device = match path.to_str() {
+            Some(name) => fastness_remote::open(name, access)?,
+            None => Arc::new(fastness_blkdev::OpenOptions::new().open(path)?),
+        };
+        Ok(Device::new(name, device))
     }
 
     /// Creates a sparse file of `len_bytes`, which takes space only as it is written, and opens it

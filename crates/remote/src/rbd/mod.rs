@@ -1,0 +1,14 @@
+//! RBD images through librbd.
+
+mod api;
+mod cluster;
+mod device;
+#[cfg(test)]
+mod fake;
+mod image;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use api::functions;
+pub(crate) use cluster::images;
+pub use device::RbdDevice;
