@@ -7,7 +7,7 @@
 
 mod support;
 
-use fastness_history::{Clock, End, History, Operation, WriteId, What, stamp};
+use fastness_history::{Clock, End, History, Operation, What, WriteId, stamp};
 use fastness_testkit::Rng;
 use fastness_testkit::media::Failing;
 use fastness_wcache::*;
@@ -129,7 +129,8 @@ impl Simulation {
         let sectors = self.sectors();
         let (id, call) = self.begin();
         let what = self.rng.pick(&[What::Write, What::Write, What::Write, What::Zeroes, What::Trim]);
-        let (offset, len) = (u64::from(sectors.start) * SECTOR, (sectors.end - sectors.start) as u64 * SECTOR);
+        let (offset, len) =
+            (u64::from(sectors.start) * SECTOR, (sectors.end - sectors.start) as u64 * SECTOR);
         let result = match what {
             What::Write => {
                 let mut data = vec![0; len as usize];
@@ -161,8 +162,10 @@ impl Simulation {
             return;
         }
         let place = |sector| self.history.place(sector);
-        let contents =
-            buf.chunks_exact(512).zip(sectors.clone()).map(|(bytes, sector)| stamp::read(bytes, place(sector)));
+        let contents = buf
+            .chunks_exact(512)
+            .zip(sectors.clone())
+            .map(|(bytes, sector)| stamp::read(bytes, place(sector)));
         let what = What::Read(contents.collect());
         let end = self.end(&result);
         self.operations.push(Operation { id, what, sectors, is_sync: false, call, end });
