@@ -1,7 +1,8 @@
 //! Makes a cache in a region.
 //!
 //! Crash cases: before a superblock is whole, the region holds no cache, and the origin is as it was; after
-//! that there is a cache that is empty, whether its origin is marked or not.
+//! that there is a cache that is empty, whether its origin is marked or not. If the origin belonged to another
+//! cache, it is that one's, or nobody's, until then.
 
 use std::sync::Arc;
 
@@ -34,13 +35,12 @@ impl<M: Medium + Sync> Cache<M> {
         let Parts { geometry, front, chunks, view } = parts;
         geometry.checked()?;
         let target = Target::open(origin)?;
-        if !options.is_forced {
-            if !is_empty(&front) {
-                return Err(Error::Exists);
-            }
-            if let Marked::By(Mark { cache, .. }) = target.mark()? {
-                return Err(Error::Foreign { cache });
-            }
+        if !options.is_forced && !is_empty(&front) {
+            return Err(Error::Exists);
+        }
+        let marked = if options.is_forced { target.mark().unwrap_or(Marked::Not) } else { target.mark()? };
+        if let (Marked::By(Mark { cache, .. }), false) = (marked, options.is_forced) {
+            return Err(Error::Foreign { cache });
         }
         let mut id = [0; 16];
         id[..8].copy_from_slice(&options.random().to_le_bytes());
@@ -53,6 +53,10 @@ impl<M: Medium + Sync> Cache<M> {
         let (committers, header) = (config.ncommitters, HdlHeader::NoZil);
         let slot = Slot { id, committers, sequence: 0, synced: 0, openings: [opening; 2], header };
         let mut front = Front::wipe(front, slot.clone())?;
+        if options.is_forced {
+            // Before the new cache exists: a crash must not leave it with the mark of another one.
+            target.set_mark(None)?;
+        }
         let prb = Prb::format(config, chunks)?;
         let mut hdl = prb.setup_hdl(&HdlHeader::NoZil)?;
         let header = hdl.create_log()?.expect("there was no log").into_header();

@@ -32,6 +32,8 @@ enum Step {
     /// The process dies, and the next one opens the cache.
     Reopen,
     Detach,
+    /// Another cache is made over this one.
+    Overwrite,
 }
 
 /// What the world outside of the region is like from one mark of the trace on.
@@ -206,7 +208,7 @@ fn run(steps: &[Step], style: RecordStyle) -> (Arc<World>, Vec<Vec<u8>>) {
             Step::Zeroes(first, count) | Step::Discard(first, count) => change(first..first + count, 0),
             _ => {}
         }
-        let is_detached = matches!(step, Step::Detach);
+        let is_detached = matches!(step, Step::Detach | Step::Overwrite);
         world.begin(from..=states.len() - 1, is_detached);
         let here = || cache.as_ref().unwrap();
         match *step {
@@ -224,8 +226,14 @@ fn run(steps: &[Step], style: RecordStyle) -> (Arc<World>, Vec<Vec<u8>>) {
                 cache = Some(world.open(index as u64 + 10).unwrap());
             }
             Step::Detach => here().detach().unwrap(),
+            Step::Overwrite => {
+                drop(cache.take());
+                let options = World::options(index as u64 + 10).force(true);
+                cache =
+                    Some(Cache::create(world.parts(), Box::new(Tracked(world.clone())), &options).unwrap());
+            }
         }
-        world.begin(states.len() - 1..=states.len() - 1, is_detached);
+        world.begin(states.len() - 1..=states.len() - 1, matches!(step, Step::Detach));
     }
     drop(cache);
     (world, states)
@@ -248,7 +256,9 @@ fn check(
     };
     let cache = match world.open(99) {
         Ok(cache) => cache,
-        Err(Error::NoCache | Error::Block { .. }) if moment.may_be_none => return is_allowed(&world),
+        Err(Error::NoCache | Error::Block { block: "superblock", .. }) if moment.may_be_none => {
+            return is_allowed(&world);
+        }
         Err(error) => return Some(format!("{error}: {error:?}")),
     };
     if let Some(wrong) = is_allowed(&world) {
@@ -338,4 +348,10 @@ fn openings_survive_every_crash() {
 fn detachment_survives_every_crash() {
     use Step::*;
     survive(&[Write(0, 2), Write(5, 1), Detach]);
+}
+
+#[test]
+fn a_creation_over_another_cache_survives_every_crash() {
+    use Step::*;
+    survive(&[Write(0, 3), Write(3, 3), Write(6, 1), Flush, Overwrite, Write(1, 1)]);
 }
