@@ -156,9 +156,7 @@ impl Blocks {
         while at < sectors.end {
             let piece_at = |sector: usize| {
                 let piece = found.and_then(|found| found.sector(sector));
-                piece.filter(|piece| {
-                    piece.order.txg <= until && zeroed.is_none_or(|zeroed| zeroed < piece.order)
-                })
+                piece.filter(|piece| is_newest(piece, zeroed, until))
             };
             let piece = piece_at(at);
             let same = (at..sectors.end).take_while(|sector| piece_at(*sector) == piece).count();
@@ -212,10 +210,9 @@ impl Blocks {
         let ranges = self.has_ranges.load(Ordering::SeqCst).then(|| read(&self.ranges));
         let zeroed = ranges.as_ref().and_then(|ranges| ranges.order_of(block));
         self.index.look(block, |found| {
-            let is_newest =
-                |piece: &&Piece| piece.order.txg <= until && zeroed.is_none_or(|zeroed| zeroed < piece.order);
             let has: [bool; SECTORS] = std::array::from_fn(|sector| {
-                found.and_then(|found| found.sector(sector)).filter(is_newest).is_some()
+                let piece = found.and_then(|found| found.sector(sector));
+                piece.is_some_and(|piece| is_newest(piece, zeroed, until))
             });
             self.read_block(block, found, zeroed, until, 0..SECTORS, buf, |_| ())?;
             Ok(has)
@@ -235,6 +232,11 @@ impl Blocks {
             self.has_ranges.store(false, Ordering::SeqCst);
         }
     }
+}
+
+/// Whether a change is of `until` or before, and newer than the range of zeroes around it.
+fn is_newest(piece: &Piece, zeroed: Option<Order>, until: u64) -> bool {
+    piece.order.txg <= until && zeroed.is_none_or(|zeroed| zeroed < piece.order)
 }
 
 fn piece(order: Order, source: Source, sectors: &Range<u64>) -> Piece {

@@ -151,6 +151,7 @@ impl<M: Medium + Sync> Cache<M> {
     /// [`Error::Full`], [`Error::Ended`], and those of the region. A part of the data may have been written.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         self.check(offset, data.len() as u64)?;
+        let began = fastness_sync::now();
         let most = self.superblock.geometry.entry_data_max();
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
@@ -159,7 +160,16 @@ impl<M: Medium + Sync> Cache<M> {
             self.log(&Record { what: What::Data, offset: at, len }, piece)?;
             (at, rest) = (at + len, after);
         }
+        self.note_change(began, data.len() as u64);
         Ok(())
+    }
+
+    /// Counts a request that changed something.
+    fn note_change(&self, began: Instant, bytes: u64) {
+        add(&self.counts.writes, 1);
+        add(&self.counts.written_bytes, bytes);
+        let took = fastness_sync::now().saturating_duration_since(began).as_nanos() as u64;
+        self.counts.write_ns_max.fetch_max(took, Ordering::Relaxed);
     }
 
     /// Makes a range read as zeroes; with `is_discard` it need not be stored.
@@ -171,10 +181,12 @@ impl<M: Medium + Sync> Cache<M> {
     pub fn write_zeroes(&self, offset: u64, len_bytes: u64, is_discard: bool) -> Result<(), Error> {
         self.check(offset, len_bytes)?;
         let what = if is_discard { What::Discard } else { What::Zeroes };
-        match len_bytes {
-            0 => Ok(()),
-            len => self.log(&Record { what, offset, len }, &[]),
+        if len_bytes > 0 {
+            let began = fastness_sync::now();
+            self.log(&Record { what, offset, len: len_bytes }, &[])?;
+            self.note_change(began, len_bytes);
         }
+        Ok(())
     }
 
     /// Whether what was acknowledged is durable: every change is, unless persistent memory has failed.
@@ -195,7 +207,6 @@ impl<M: Medium + Sync> Cache<M> {
     }
 
     fn log(&self, record: &Record, data: &[u8]) -> Result<(), Error> {
-        let began = fastness_sync::now();
         let bytes = self.entry_bytes(data.len());
         if self.options.is_paced {
             self.throttle.pace(bytes, self.prb.used_per_1024());
@@ -203,10 +214,6 @@ impl<M: Medium + Sync> Cache<M> {
         while !self.append(record, data, bytes)? {
             self.wait_for_room()?;
         }
-        add(&self.counts.writes, 1);
-        add(&self.counts.written_bytes, record.len);
-        let took = fastness_sync::now().saturating_duration_since(began).as_nanos() as u64;
-        self.counts.write_ns_max.fetch_max(took, Ordering::Relaxed);
         Ok(())
     }
 

@@ -172,7 +172,7 @@ fn clean<M: Medium + Sync>(cache: &Cache<M>) {
             Ok(true) => retry = RETRY_FIRST,
             Ok(false) => {
                 // Nothing is closed: what is open is closed once the period is over.
-                pause(cache, cache.options.period, |cache| !lock(&cache.closed).queue.is_empty());
+                pause(cache, cache.options.period, true);
                 if lock(&cache.closed).queue.is_empty() {
                     cache.close_generation(1);
                 }
@@ -180,25 +180,23 @@ fn clean<M: Medium + Sync>(cache: &Cache<M>) {
             // The origin has what it took; the region takes nothing more.
             Err(error) if error.is_of_region() => return,
             Err(_) => {
-                pause(cache, retry, |_| false);
+                pause(cache, retry, false);
                 retry = (retry * 2).min(RETRY_MAX);
             }
         }
     }
 }
 
-/// Waits until there is a reason not to, for at most `rest`.
-fn pause<M: Medium + Sync>(cache: &Cache<M>, rest: Duration, is_over: impl Fn(&Cache<M>) -> bool) {
+/// Waits until the cleaner is to stop, or, `for_work`, a generation is closed; for at most `rest`.
+fn pause<M: Medium + Sync>(cache: &Cache<M>, rest: Duration, for_work: bool) {
     let end = fastness_sync::now() + rest;
-    while cache.has_cleaner.load(Ordering::SeqCst) && !is_over(cache) {
+    let mut closed = lock(&cache.closed);
+    while (!for_work || closed.queue.is_empty()) && cache.has_cleaner.load(Ordering::SeqCst) {
         let left = end.saturating_duration_since(fastness_sync::now());
         if left.is_zero() {
             return;
         }
-        let closed = lock(&cache.closed);
-        if cache.has_cleaner.load(Ordering::SeqCst) {
-            drop(wait_for(&cache.work, closed, left.min(Duration::from_millis(20))));
-        }
+        closed = wait_for(&cache.work, closed, left);
     }
 }
 

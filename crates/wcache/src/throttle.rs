@@ -115,7 +115,7 @@ mod tests {
         while now < 20_000_000_000 {
             let (writer, at) = ready.iter().copied().enumerate().min_by_key(|(_, at)| *at).unwrap();
             while next_batch <= at {
-                let taken = (rate as u128 * batch_ns as u128 / 1_000_000_000) as u64;
+                let taken = (u128::from(rate) * u128::from(batch_ns) / 1_000_000_000) as u64;
                 used = used.saturating_sub(taken);
                 throttle.note(taken, Duration::from_nanos(batch_ns));
                 next_batch += batch_ns;

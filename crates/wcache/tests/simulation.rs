@@ -5,6 +5,8 @@
 //! or one of the changes under way at the crash; reads between are those of an atomic register.
 //! `FASTNESS_WCACHE_SEEDS=FROM..TO` runs others than the default seeds.
 
+#![allow(clippy::print_stderr, reason = "a seed that fails is said")]
+
 mod support;
 
 use fastness_history::{Clock, End, History, Operation, What, WriteId, stamp};
@@ -130,7 +132,7 @@ impl Simulation {
         let (id, call) = self.begin();
         let what = self.rng.pick(&[What::Write, What::Write, What::Write, What::Zeroes, What::Trim]);
         let (offset, len) =
-            (u64::from(sectors.start) * SECTOR, (sectors.end - sectors.start) as u64 * SECTOR);
+            (u64::from(sectors.start) * SECTOR, u64::from(sectors.end - sectors.start) * SECTOR);
         let result = match what {
             What::Write => {
                 let mut data = vec![0; len as usize];
