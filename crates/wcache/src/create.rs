@@ -1,8 +1,8 @@
 //! Makes a cache in a region.
 //!
 //! Crash cases: before a superblock is whole, the region holds no cache, and the origin is as it was; after
-//! that there is a cache that is empty, whether its origin is marked or not. If the origin belonged to another
-//! cache, it is that one's, or nobody's, until then.
+//! that there is a cache that is empty, whether its origin is marked or not. If the origin belonged to
+//! another cache, it is that one's, or nobody's, until then.
 
 use std::sync::Arc;
 
@@ -15,11 +15,12 @@ use crate::blocks::Blocks;
 use crate::cache::{Cache, Closed, Counts, Log};
 use crate::error::Error;
 use crate::front::{Front, is_empty};
+use crate::id::CacheId;
 use crate::options::Options;
 use crate::origin::{Mark, Marked, Origin, Target};
 use crate::parts::Parts;
 use crate::slot::Slot;
-use crate::superblock::{CacheId, Superblock};
+use crate::superblock::Superblock;
 use crate::throttle::Throttle;
 use crate::write_back::WriteBack;
 

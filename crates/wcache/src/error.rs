@@ -9,7 +9,7 @@ use fastness_prb::{
     BodyError, ClaimError, CollectError, EntryId, Hidden, LogError, Misuse, SetupError, WriteError,
 };
 
-use crate::superblock::CacheId;
+use crate::id::CacheId;
 
 /// Why the cache refuses or fails. Nothing that was acknowledged is lost, unless the error says so.
 #[derive(Debug, thiserror::Error)]

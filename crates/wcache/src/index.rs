@@ -96,7 +96,7 @@ impl Index {
     pub(crate) fn take_touched(&self, until: u64, found: &mut Vec<u64>) {
         for shard in &self.shards {
             let mut shard = write(&shard.0);
-            // Changes of one generation can come after those of the next: only at a replay, which is in order.
+            // Oldest first: a generation opens after all of the one before are here.
             while shard.touched.front().is_some_and(|(txg, _)| *txg <= until) {
                 found.extend(shard.touched.pop_front().into_iter().flat_map(|(_, blocks)| blocks));
             }

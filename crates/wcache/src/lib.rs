@@ -1,8 +1,8 @@
 //! DPWC: a write cache in persistent memory (PM) in front of a block device.
 //!
 //! Motivation: a synchronous write to a disk takes a millisecond, and one to a log in PM a few microseconds.
-//! Any [`BlockDevice`](fastness_blkdev::BlockDevice) becomes the *origin* of a [`Cache`], which acknowledges a
-//! change once it is in the log, and writes it to the origin in the background.
+//! Any [`BlockDevice`](fastness_blkdev::BlockDevice) becomes the *origin* of a [`Cache`], which
+//! acknowledges a change once it is in the log, and writes it to the origin in the background.
 //!
 //! # Design
 //! The log is the only HDL of a PRB ([`fastness_prb`]): each change is an entry with the record of a range
@@ -55,7 +55,7 @@
 //! blocks       what the log has, read back   index, block, ranges   where it is
 //! throttle     slows writers down            record        what an entry says
 //! origin       the device below, its mark    front, superblock, slot, frame   in front of the chunks
-//! parts        a region, divided             geometry, options, status, error
+//! parts        a region, divided             geometry, id, options, status, error
 //! ```
 
 #![forbid(unsafe_code)]
@@ -69,6 +69,7 @@ mod error;
 mod frame;
 mod front;
 mod geometry;
+mod id;
 mod index;
 mod open;
 mod options;
@@ -89,9 +90,10 @@ pub use error::Error;
 pub use fastness_base::ErrorKind;
 pub use fastness_prb::OnLoss;
 pub use geometry::{CHUNK_BYTES_MIN, CHUNKS_MAX, DATA_OFFSET, Geometry};
+pub use id::CacheId;
 pub use open::{Inspection, Replayed};
 pub use options::{Options, WhenFull};
 pub use origin::{FileOrigin, Identity, Mark, Origin};
 pub use parts::Parts;
 pub use status::Status;
-pub use superblock::{CacheId, Superblock};
+pub use superblock::Superblock;

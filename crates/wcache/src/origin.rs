@@ -13,7 +13,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::superblock::CacheId;
+use crate::id::CacheId;
 
 /// What an origin is recognised by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use fastness_prb::{HEADER_BYTES_MAX, HdlHeader};
 
 use crate::error::Error;
 use crate::frame::{FRAME_BYTES, Fields, Frame, check, seal};
-use crate::superblock::CacheId;
+use crate::id::CacheId;
 
 /// Region offsets of the two slots.
 pub(crate) const SLOT_OFFSETS: [usize; 2] = [FRAME_BYTES, 2 * FRAME_BYTES];

@@ -20,11 +20,10 @@
 //!   4092    4 CRC-32C of bytes 0 to 4091
 //! ```
 
-use std::fmt;
-
 use crate::error::Error;
 use crate::frame::{FRAME_BYTES, Fields, Frame, check, seal};
 use crate::geometry::Geometry;
+use crate::id::CacheId;
 use crate::origin::Identity;
 
 /// Region offsets of the two copies.
@@ -33,22 +32,6 @@ const MAGIC: [u8; 8] = *b"FSTNWCHE";
 const VERSION: u16 = 1;
 const PATH_OFFSET: usize = 80;
 const PATH_BYTES_MAX: usize = 3968;
-
-/// Identifies a cache: 16 random bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CacheId(pub [u8; 16]);
-
-impl fmt::Display for CacheId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for CacheId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CacheId({self})")
-    }
-}
 
 /// What a region says of the cache in it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,13 +1,11 @@
 //! A region and the origin of the cache in it: brought together, checked, recovered, and taken apart.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fastness_pmem::{PmRange, Region, RegionInfo};
 use fastness_wcache::{Cache, FileOrigin, Geometry, Inspection, Options, Parts, Replayed, Superblock};
 
-use crate::block::report::Report;
+use crate::block::report::{Report, origin_of};
 use crate::error::FrontError;
 use crate::region::{RegionUse, open_region, options};
 
@@ -48,11 +46,6 @@ fn parts(region: Region, view: PmRange, path: &Path) -> Result<(Parts<PmRange>, 
     let superblock = Superblock::of(&range).map_err(FrontError::block(fail, path))?;
     let parts = Parts::divide(range, view, superblock.geometry).map_err(FrontError::block(fail, path))?;
     Ok((parts, superblock))
-}
-
-/// Where the origin of a cache was when it was made.
-pub(super) fn origin_of(superblock: &Superblock) -> PathBuf {
-    OsStr::from_bytes(&superblock.origin_path).into()
 }
 
 impl Pair {

@@ -1,10 +1,12 @@
 //! What is said of a write cache, to people and programs.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
 use fastness_pmem::{Durability, PmRange, RegionInfo, RegionKind};
 use fastness_wcache::{Cache, Inspection, Replayed, Status, Superblock};
 use serde::{Deserialize, Serialize};
-
-use crate::block::pairing::origin_of;
 
 /// A write-back for which the origin takes longer is worth a word.
 const LATE_MS: u64 = 5000;
@@ -56,6 +58,11 @@ pub struct Report {
     pub notice: Option<String>,
     /// What the opening did with which the process began.
     pub found: Option<String>,
+}
+
+/// Where the origin of a cache was when it was made.
+pub(super) fn origin_of(superblock: &Superblock) -> PathBuf {
+    OsStr::from_bytes(&superblock.origin_path).into()
 }
 
 /// What a power cut leaves.
