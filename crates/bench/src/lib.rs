@@ -4,6 +4,7 @@
 //! result is a ratio with its interval. Every job has a floor: the same bytes moved by the plainest loop.
 //! The medium is named in every row; memory that stands in for PM is *emulated PM*.
 
+mod cache;
 mod crashcheck;
 mod error;
 mod folder;
@@ -51,6 +52,7 @@ pub const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("sync-write", sync_write::run),
     ("fs", fs::run),
     ("mount", mount::run),
+    ("cache", cache::run),
     ("responder", responder::run),
     ("crashcheck", crashcheck::run),
 ];

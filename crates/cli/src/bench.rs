@@ -17,8 +17,8 @@ use crate::exit::Outcome;
 const EXAMPLES: &str = "\
 Benchmarks: prb (the PM log), overload (more writers than a model of a PM device can serve),
 lwb (the block log), pool, nbd (volumes beside nbdkit), sync-write, fs (files in process),
-mount (files through the kernel), responder (a cache in front of a directory), crashcheck (images and
-traces).
+mount (files through the kernel), cache (a write cache in front of a disk), responder (a cache in front of a
+directory), crashcheck (images and traces).
 Examples:
   fastness bench prb --quick
   fastness bench prb --json > prb.json

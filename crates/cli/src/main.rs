@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod cache;
 mod completions;
 mod connect;
 mod consent;
@@ -105,6 +106,9 @@ enum Command {
     /// Create, write, recover and examine a durable record log
     #[command(subcommand)]
     Log(log::LogCommand),
+    /// Put a write cache in persistent memory in front of a block device
+    #[command(subcommand)]
+    Cache(cache::CacheCommand),
     /// Put a cache in persistent memory in front of a directory of any file system
     #[command(subcommand)]
     Responder(responder::ResponderCommand),
@@ -137,6 +141,7 @@ fn run(cli: Cli, out: &mut dyn Write) -> Result<Outcome> {
         Command::Volume(command) => volume::run(command, out),
         Command::Fs(command) => files::run(command, out),
         Command::Log(command) => log::run(command, out),
+        Command::Cache(command) => cache::run(command, out),
         Command::Responder(command) => responder::run(command, out),
         Command::Run(args) => run::run(&args),
         Command::Launch(args) => run::launch(&args),

@@ -131,13 +131,18 @@ pub(crate) fn run(command: ResponderCommand, out: &mut dyn Write) -> Result<Outc
     }
 }
 
-/// The socket of the process that has a region, whatever path leads to that.
+/// The socket of the process that has a region.
 pub(crate) fn socket(region: &Path) -> Result<PathBuf> {
+    region_socket("responder", region)
+}
+
+/// A socket for a region, whatever path leads to that.
+pub(crate) fn region_socket(what: &str, region: &Path) -> Result<PathBuf> {
     let found = std::fs::metadata(region).map_err(|error| {
         let kind = ErrorKind::Invalid;
         AnyError::new(kind, format!("cannot find the region {}: {error}", region.display()))
     })?;
-    Ok(run_dir()?.join(format!("responder-{:x}-{:x}.sock", found.dev(), found.ino())))
+    Ok(run_dir()?.join(format!("{what}-{:x}-{:x}.sock", found.dev(), found.ino())))
 }
 
 /// Asks the process that has a region, if there is one.
@@ -147,7 +152,7 @@ pub(crate) fn ask_owner(region: &Path, request: Request) -> Result<Option<Answer
 }
 
 /// Opens a region that another process may still have: one that was killed lets it go a moment after.
-fn once_free<T>(open: impl FnMut() -> std::result::Result<T, FrontError>) -> Result<T> {
+pub(crate) fn once_free<T>(open: impl FnMut() -> std::result::Result<T, FrontError>) -> Result<T> {
     let is_busy = |opened: &std::result::Result<T, FrontError>| {
         opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry)
     };

@@ -1,4 +1,4 @@
-//! The socket of a mount: lines of JSON, one request and one answer for each connection.
+//! The socket of a cache: lines of JSON, one request and one answer for each connection.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastness_base::{ErrorKind, chain};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::FrontError;
@@ -31,9 +32,9 @@ pub enum Request {
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum Answer<R = Report> {
     /// It was done.
-    Done(Box<Report>),
+    Done(Box<R>),
     /// It failed; the report says what is left.
     Failed {
         /// Name of the error's kind.
@@ -41,7 +42,7 @@ pub enum Answer {
         /// Its words.
         message: String,
         /// If there is one.
-        report: Option<Box<Report>>,
+        report: Option<Box<R>>,
     },
 }
 
@@ -53,9 +54,9 @@ pub(crate) struct Control {
 
 impl Control {
     /// Listens at `path`, with mode 0600. What is there is left over: the region's lock is held.
-    pub(crate) fn start(
+    pub(crate) fn start<R: Serialize>(
         path: &Path,
-        answer: impl Fn(Request) -> Answer + Send + Sync + 'static,
+        answer: impl Fn(Request) -> Answer<R> + Send + Sync + 'static,
     ) -> Result<Control, FrontError> {
         let fail = |error| FrontError::io("listen at", path, error);
         match std::fs::remove_file(path) {
@@ -72,11 +73,11 @@ impl Control {
                 let answer = answer.clone();
                 // If no thread starts, the client sees the connection close.
                 let _ = std::thread::Builder::new()
-                    .name("responder-client".to_owned())
+                    .name("control-client".to_owned())
                     .spawn(move || serve(client, &*answer));
             }
         };
-        std::thread::Builder::new().name("responder-control".to_owned()).spawn(accept).map_err(fail)?;
+        std::thread::Builder::new().name("control".to_owned()).spawn(accept).map_err(fail)?;
         Ok(Control { path: path.to_owned() })
     }
 }
@@ -88,7 +89,7 @@ impl Drop for Control {
     }
 }
 
-fn serve(client: UnixStream, answer: &dyn Fn(Request) -> Answer) -> io::Result<()> {
+fn serve<R: Serialize>(client: UnixStream, answer: &dyn Fn(Request) -> Answer<R>) -> io::Result<()> {
     client.set_read_timeout(Some(IDLE))?;
     client.set_write_timeout(Some(IDLE))?;
     let line = line(&client)?;
@@ -101,7 +102,7 @@ fn serve(client: UnixStream, answer: &dyn Fn(Request) -> Answer) -> io::Result<(
     (&client).write_all(&bytes)
 }
 
-pub(crate) fn failed(kind: ErrorKind, error: &dyn std::error::Error, report: Option<Report>) -> Answer {
+pub(crate) fn failed<R>(kind: ErrorKind, error: &dyn std::error::Error, report: Option<R>) -> Answer<R> {
     Answer::Failed { kind: kind.name().to_owned(), message: chain(error), report: report.map(Box::new) }
 }
 
@@ -118,7 +119,7 @@ fn line(socket: &UnixStream) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// The socket fails, or what answers is something else.
-pub fn ask(path: &Path, request: Request) -> Result<Option<Answer>, FrontError> {
+pub fn ask<R: DeserializeOwned>(path: &Path, request: Request) -> Result<Option<Answer<R>>, FrontError> {
     let fail = |error: io::Error| FrontError::io("ask the process at", path, error);
     let mut socket = match UnixStream::connect(path) {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
@@ -155,9 +156,13 @@ mod tests {
                     line(&client).unwrap();
                 }
             });
-            assert_eq!(ask(&path, Request::Status).unwrap(), None, "it has read the request: {reads}");
+            assert_eq!(
+                ask::<Report>(&path, Request::Status).unwrap(),
+                None,
+                "it has read the request: {reads}"
+            );
             dies.join().unwrap();
-            assert_eq!(ask(&path, Request::Status).unwrap(), None);
+            assert_eq!(ask::<Report>(&path, Request::Status).unwrap(), None);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use fastness_base::{ErrorKind, HasKind};
 use fastness_fuse::{MountError, SessionError};
+use fastness_nbd::BindError;
 use fastness_pmem::RegionError;
 use fastness_responder::Error;
 
@@ -25,6 +26,19 @@ pub enum FrontError {
         /// Why not.
         source: Error,
     },
+    /// The write cache refuses or fails; nothing that was acknowledged is lost.
+    #[error("{action} {}", path.display())]
+    Block {
+        /// What was being done.
+        action: &'static str,
+        /// The region.
+        path: PathBuf,
+        /// Why not.
+        source: fastness_wcache::Error,
+    },
+    /// The cache cannot be served.
+    #[error(transparent)]
+    Bind(#[from] BindError),
     /// What was asked for cannot be.
     #[error("{0}")]
     Refused(String),
@@ -59,6 +73,13 @@ impl FrontError {
         FrontError::Io { action, path: path.to_owned(), source: error.into() }
     }
 
+    pub(crate) fn block(
+        action: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(fastness_wcache::Error) -> FrontError {
+        move |source| FrontError::Block { action, path: path.to_owned(), source }
+    }
+
     pub(crate) fn cache(action: &'static str, path: &Path) -> impl FnOnce(Error) -> FrontError {
         move |source| FrontError::Cache { action, path: path.to_owned(), source }
     }
@@ -69,6 +90,9 @@ impl HasKind for FrontError {
         match self {
             FrontError::Region(error) => error.kind(),
             FrontError::Cache { source, .. } => source.kind(),
+            FrontError::Block { source, .. } => source.kind(),
+            FrontError::Bind(BindError::InUse { .. }) => ErrorKind::Retry,
+            FrontError::Bind(_) => ErrorKind::Invalid,
             FrontError::Refused(_) | FrontError::Session(_) => ErrorKind::Invalid,
             FrontError::Mount(MountError::Busy(_)) => ErrorKind::Retry,
             FrontError::Mount(_) => ErrorKind::Invalid,

@@ -1,4 +1,5 @@
-//! Serves a directory through FUSE: as it is, or with the First Responder cache in front of it.
+//! Serves a directory through FUSE, as it is or with the First Responder cache in front of it; and a block
+//! device through NBD, with the write cache in front of it ([`block`]).
 //!
 //! Motivation: a program that is not changed gets durable writes at the speed of persistent memory, over the
 //! file system that it has.
@@ -22,12 +23,14 @@
 //! descriptors  how many there may be         owners            to whom files belong
 //! leases       files that processes of the same user change without the kernel
 //! attributes   changes of attributes         xattrs            extended attributes
-//! caller       in whose name files are made  region            the region of a mount
+//! caller       in whose name files are made  region            the region of a cache
+//! block/       a block device with its cache, served
 //! ```
 
 #![forbid(unsafe_code)]
 
 mod attributes;
+pub mod block;
 mod cached;
 mod caller;
 mod contents;
@@ -51,7 +54,9 @@ pub use cached::Cached;
 pub use contents::{Contents, Plain, Writing};
 pub use control::{Answer, Request, ask};
 pub use error::FrontError;
+pub use fastness_nbd::Endpoint;
 pub use fastness_responder::ProtocolKind;
+pub use fastness_wcache::{OnLoss, Options, WhenFull};
 pub use pairing::{Pair, Recovery, inspect};
 pub use region::{RegionUse, open_region};
 pub use report::{FailureReport, Report};

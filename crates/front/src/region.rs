@@ -17,7 +17,8 @@ pub enum RegionUse {
     Emulated,
 }
 
-fn options(how: RegionUse) -> OpenOptions {
+/// Options for a region that is used so.
+pub(crate) fn options(how: RegionUse) -> OpenOptions {
     match how {
         RegionUse::AsItIs => OpenOptions::new(),
         RegionUse::Emulated => OpenOptions::new().msync(MsyncMode::Never),

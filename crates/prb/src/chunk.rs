@@ -163,6 +163,12 @@ impl<M: Medium> Chunk<M> {
         Ok(())
     }
 
+    /// Region offset of the header of the next entry.
+    #[inline]
+    pub(crate) fn next_offset(&self) -> u64 {
+        self.medium.region_offset() + self.write_position as u64
+    }
+
     /// True if an entry with this body fits after the last one.
     #[inline]
     pub(crate) fn has_room(&self, layout: Layout, body_len: usize) -> bool {

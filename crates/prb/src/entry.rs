@@ -76,7 +76,8 @@ impl Alignment {
         [Self::Line, Self::Optane].into_iter().find(|&a| a as u8 == log2)
     }
 
-    pub(crate) const fn round_up(self, len: usize) -> usize {
+    /// The length of a body of `len` bytes with its padding.
+    pub const fn round_up(self, len: usize) -> usize {
         len.next_multiple_of(self.bytes())
     }
 }

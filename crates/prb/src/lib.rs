@@ -65,7 +65,7 @@ pub use live::LiveEntry;
 pub use mirror::{SideFault, SideRepairs, SideReport, side_report};
 #[cfg(feature = "planted-bugs")]
 pub use planted::{Bug, plant};
-pub use prb::{Prb, Wait};
+pub use prb::{Placed, Prb, Wait};
 pub use scan::ChunkEnd;
 pub use slots::{CommitSlots, SLOTS_MAX, SlotGuard};
 pub use stats::Stats;

@@ -34,6 +34,17 @@ pub enum Wait {
     Fail,
 }
 
+/// An entry that was written, and where it is.
+///
+/// It stays there until its chunk is emptied: no sooner than in the [`Prb::collect`] of its txg.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// Place in the log.
+    pub id: EntryId,
+    /// Region offset of its header, in bytes; the body follows after [`HEADER_BYTES`](crate::HEADER_BYTES).
+    pub region_offset: u64,
+}
+
 /// The open chunk of a commit slot.
 type OpenChunk<M> = Option<Chunk<M>>;
 
@@ -169,7 +180,7 @@ impl<M: Medium + Sync> Prb<M> {
         body: [&[u8]; 2],
         wait: Wait,
         reserve: impl FnOnce() -> Result<P, WriteError>,
-    ) -> Result<EntryId, WriteError> {
+    ) -> Result<Placed, WriteError> {
         let body_bytes = body[0].len() + body[1].len();
         let slot = self.slot_with_room(body_bytes, wait)?;
         self.insert_into(slot, body, reserve)
@@ -188,7 +199,7 @@ impl<M: Medium + Sync> Prb<M> {
         self.check_health()?;
         let has_room = slot.as_ref().is_some_and(|chunk| chunk.has_room(self.layout, 0));
         if has_room || self.free_chunks() >= 2 && self.replace_chunk(&mut slot) {
-            return self.insert_into(slot, [&[], &[]], reserve).map(Some);
+            return self.insert_into(slot, [&[], &[]], reserve).map(|placed| Some(placed.id));
         }
         Ok(None)
     }
@@ -199,12 +210,13 @@ impl<M: Medium + Sync> Prb<M> {
         mut slot: SlotGuard<'_, OpenChunk<M>>,
         body: [&[u8]; 2],
         reserve: impl FnOnce() -> Result<P, WriteError>,
-    ) -> Result<EntryId, WriteError> {
+    ) -> Result<Placed, WriteError> {
         let body_bytes = body[0].len() + body[1].len();
         let stats = &self.slot_stats[slot.index()];
         let started = stats.times_next().then(self.config.clock);
         let chunk = slot.as_mut().expect("the caller has opened a chunk with room");
         let place = reserve()?;
+        let region_offset = chunk.next_offset();
         let _writer = self.region_slots.as_deref().map(WriterSlots::enter);
         let inserted = chunk.insert(self.layout, body, place);
         let (id, written) = inserted.map_err(|error| self.insert_failed(error))?;
@@ -215,7 +227,7 @@ impl<M: Medium + Sync> Prb<M> {
         }
         match lost {
             Some(side) if !self.note_lost(side) => Err(WriteError::OnOneSide { id, lost: side }),
-            _ => Ok(id),
+            _ => Ok(Placed { id, region_offset }),
         }
     }
 

@@ -25,6 +25,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-pmlog", 3),
     ("fastness-zil", 3),
     ("fastness-responder", 4),
+    ("fastness-wcache", 4),
     // Only tests depend on these.
     ("fastness-history", 0),
     ("fastness-testkit", 6),

@@ -9,7 +9,7 @@ use crate::entry::NUMBER_MAX;
 use crate::error::{Misuse, WriteError};
 use crate::hdl::{Hdl, State, wrong_state};
 use crate::ids::{EntryId, Generation, Gsid, LogGuid, Txg};
-use crate::prb::Wait;
+use crate::prb::{Placed, Wait};
 
 /// The result of writing an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,18 +146,32 @@ impl<M: Medium + Sync> Hdl<M> {
     /// Caller bug only: the first part is not whole lines of 64 bytes.
     #[inline]
     pub fn write_entry_parts(&self, txg: Txg, body: [&[u8]; 2], wait: Wait) -> Result<Written, WriteError> {
+        let placed = self.place_entry(txg, body, wait)?;
+        Ok(placed.map_or(Written::Obsolete, |placed| Written::Entry(placed.id)))
+    }
+
+    /// As [`write_entry_parts`](Self::write_entry_parts), and says where the entry is: for owners that read
+    /// bodies while the log is in use. `None`: nothing was written, its txg has synced.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    #[inline]
+    pub fn place_entry(&self, txg: Txg, body: [&[u8]; 2], wait: Wait) -> Result<Option<Placed>, WriteError> {
         assert!(body[0].len().is_multiple_of(LINE_BYTES), "the first part is whole lines");
         let log = self.writable_log()?;
         if txg <= self.prb.synced() {
-            return Ok(Written::Obsolete);
+            return Ok(None);
         }
-        let id = self.prb.insert(body, wait, || {
+        let placed = self.prb.insert(body, wait, || {
             let mut position = lock(&log.position);
             position.check(txg)?;
             let meta = position.assign(log.guid, txg);
             Ok(move || meta)
         })?;
-        Ok(Written::Entry(id))
+        Ok(Some(placed))
     }
 
     #[inline]
@@ -191,13 +205,13 @@ impl<M: Medium + Sync> Hdl<M> {
             return Ok(Written::Obsolete);
         }
         position.check(txg)?;
-        let id = self.prb.insert([&[], body], wait, || {
+        let placed = self.prb.insert([&[], body], wait, || {
             Ok(|| {
                 position.start_generation();
                 position.assign(log.guid, txg)
             })
         })?;
-        Ok(Written::Entry(id))
+        Ok(Written::Entry(placed.id))
     }
 
     /// Writes an entry without a body, in a generation of its own: a *witness*. Its counters say how many

@@ -1,0 +1,102 @@
+//! Makes a cache in a region.
+//!
+//! Crash cases: before a superblock is whole, the region holds no cache, and the origin is as it was; after
+//! that there is a cache that is empty, whether its origin is marked or not. If the origin belonged to
+//! another cache, it is that one's, or nobody's, until then.
+
+use std::sync::Arc;
+
+use fastness_pmem::Medium;
+use fastness_prb::{HdlHeader, Prb};
+use fastness_sync::atomic::{AtomicBool, AtomicU64};
+use fastness_sync::{Condvar, Mutex, RwLock};
+
+use crate::blocks::Blocks;
+use crate::cache::{Cache, Closed, Counts, Log};
+use crate::error::Error;
+use crate::front::{Front, is_empty};
+use crate::id::CacheId;
+use crate::options::Options;
+use crate::origin::{Mark, Marked, Origin, Target};
+use crate::parts::Parts;
+use crate::slot::Slot;
+use crate::superblock::Superblock;
+use crate::throttle::Throttle;
+use crate::write_back::WriteBack;
+
+impl<M: Medium + Sync> Cache<M> {
+    /// Makes an empty cache in front of `origin`.
+    ///
+    /// Persistence: on return the cache exists durably, and the origin is marked as its own.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::Foreign`] without [`Options::force`]: nothing was changed. Others of the
+    /// region and of the origin.
+    pub fn create(parts: Parts<M>, origin: Box<dyn Origin>, options: &Options) -> Result<Cache<M>, Error> {
+        let Parts { geometry, front, chunks, view } = parts;
+        geometry.checked()?;
+        let target = Target::open(origin)?;
+        if !options.is_forced && !is_empty(&front) {
+            return Err(Error::Exists);
+        }
+        let marked = if options.is_forced { target.mark().unwrap_or(Marked::Not) } else { target.mark()? };
+        if let (Marked::By(Mark { cache, .. }), false) = (marked, options.is_forced) {
+            return Err(Error::Foreign { cache });
+        }
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&options.random().to_le_bytes());
+        id[8..].copy_from_slice(&options.random().to_le_bytes());
+        let (id, opening) = (CacheId(id), options.random());
+        let superblock =
+            Superblock { id, geometry, origin: target.identity(), origin_path: target.origin().path() };
+
+        let config = options.config(&geometry);
+        let (committers, header) = (config.ncommitters, HdlHeader::NoZil);
+        let slot = Slot { id, committers, sequence: 0, synced: 0, openings: [opening; 2], header };
+        let mut front = Front::wipe(front, slot.clone())?;
+        if options.is_forced {
+            // Before the new cache exists: a crash must not leave it with the mark of another one.
+            target.set_mark(None)?;
+        }
+        let prb = Prb::format(config, chunks)?;
+        let mut hdl = prb.setup_hdl(&HdlHeader::NoZil)?;
+        let header = hdl.create_log()?.expect("there was no log").into_header();
+        front.update(Slot { header, ..slot })?;
+        hdl.header_synced()?;
+        front.write_superblocks(&superblock)?;
+        target.set_mark(Some(Mark { cache: id, opening }))?;
+        let log = Log { hdl, txg: 1 };
+        Ok(Cache::assemble(superblock, options, prb, log, front, Blocks::new(view), target))
+    }
+
+    pub(crate) fn assemble(
+        superblock: Superblock,
+        options: &Options,
+        prb: Arc<Prb<M>>,
+        log: Log<M>,
+        front: Front<M>,
+        blocks: Blocks,
+        target: Target,
+    ) -> Cache<M> {
+        let closed = Closed { synced: log.txg - 1, ..Closed::default() };
+        Cache {
+            superblock,
+            options: options.clone(),
+            prb,
+            log: RwLock::new(log),
+            front: Mutex::new(front),
+            blocks,
+            target,
+            throttle: Throttle::new(),
+            open_bytes: AtomicU64::new(0),
+            closed: Mutex::new(closed),
+            work: Condvar::new(),
+            room: Condvar::new(),
+            write_back: Mutex::new(WriteBack::default()),
+            has_cleaner: AtomicBool::new(false),
+            is_ended: AtomicBool::new(false),
+            is_region_failed: AtomicBool::new(false),
+            counts: Counts::default(),
+        }
+    }
+}

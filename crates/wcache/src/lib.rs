@@ -1,0 +1,99 @@
+//! DPWC: a write cache in persistent memory (PM) in front of a block device.
+//!
+//! Motivation: a synchronous write to a disk takes a millisecond, and one to a log in PM a few microseconds.
+//! Any [`BlockDevice`](fastness_blkdev::BlockDevice) becomes the *origin* of a [`Cache`], which
+//! acknowledges a change once it is in the log, and writes it to the origin in the background.
+//!
+//! # Design
+//! The log is the only HDL of a PRB ([`fastness_prb`]): each change is an entry with the record of a range
+//! and its data. Generations of the cache are the PRB's txgs: one is open and gets the entries; once it has a
+//! 64th of the log it is closed, and the next one opens. Closed generations are written back in order, as
+//! many at a time as the origin takes in a tenth of a second: the newest version of each block, by address,
+//! neighbours together. After one flush of the origin the state slot says so, and the chunks with nothing
+//! newer are empty again. Many small generations, of which some come back all the time, are what the source
+//! lacks: its writers stop while all of its few are closed.
+//!
+//! An index in DRAM knows where the newest bytes of each block in the log are, so that reads are right at
+//! once: what is in the log is read from PM and checked, the rest from the origin. It is in 256 shards; a
+//! write takes the lock of one for a few instructions after its entry is durable. Which of two changes is
+//! newer, their places in the log say, so that no lock has to order them. Long ranges of zeroes are kept as
+//! ranges.
+//!
+//! As the log fills, writers are slowed down (`throttle`).
+//! ```text
+//! 0        4 KiB    8 KiB    12 KiB   16 KiB              + chunk size
+//! | super- | state  | state  | super- | chunk 0            | chunk 1 ...
+//! | block  | slot A | slot B | block  |
+//! ```
+//!
+//! # Crash cases
+//! 1. In a change: its entry exists completely or not at all (`fastness_prb`). One of several entries: as
+//!    many of these as were made.
+//! 2. Between the end of a generation and its write-back, and during that: the log has everything; the next
+//!    opening writes it again, in order, so it does not matter what the origin has of it.
+//! 3. After the origin's flush, before the slot: as 2. After the slot: the origin has the generation, whether
+//!    its chunks were emptied or not.
+//! 4. In an opening: `open`. In a creation: `create`. In a detachment: there is a clean cache, or none.
+//! 5. The origin loses its power as well: what it had not flushed is in the log.
+//!
+//! # Failures
+//! An origin that fails, or takes long: everything stays in the log, reads of that are right, writes go on
+//! until it is full, and then wait or fail ([`WhenFull`]). The write-back tries again, on an origin that is
+//! opened again if a flush has failed. PM that cannot be written: nothing is acknowledged any more; the
+//! origin still gets what the log has. PM that cannot be read, or is damaged: reads of these blocks fail, and
+//! nothing of their generation is let go of until they are written again.
+//!
+//! Performance: a write of 4 KiB is one insertion into a PRB (two fences), a CRC and an index update.
+//! Shutdown: dropping a cache changes nothing; [`Cache::flush`] brings everything to the origin.
+//!
+//! Source: dissertation (2025), 3.8.2.
+//!
+//! # Code map
+//! ```text
+//! cache        requests                      create, open  life cycle: creation, replay, detachment
+//! cleaner      write-back in the background  write_back    batches to the origin
+//! blocks       what the log has, read back   index, block, ranges   where it is
+//! throttle     slows writers down            record        what an entry says
+//! origin       the device below, its mark    front, superblock, slot, frame   in front of the chunks
+//! parts        a region, divided             geometry, id, options, status, error
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod block;
+mod blocks;
+mod cache;
+mod cleaner;
+mod create;
+mod error;
+mod frame;
+mod front;
+mod geometry;
+mod id;
+mod index;
+mod open;
+mod options;
+mod origin;
+mod parts;
+mod ranges;
+mod record;
+mod slot;
+mod status;
+mod superblock;
+mod throttle;
+mod write_back;
+
+pub use blocks::View;
+pub use cache::Cache;
+pub use cleaner::Cleaner;
+pub use error::Error;
+pub use fastness_base::ErrorKind;
+pub use fastness_prb::OnLoss;
+pub use geometry::{CHUNK_BYTES_MIN, CHUNKS_MAX, DATA_OFFSET, Geometry};
+pub use id::CacheId;
+pub use open::{Inspection, Replayed};
+pub use options::{Options, WhenFull};
+pub use origin::{FileOrigin, Identity, Mark, Origin};
+pub use parts::Parts;
+pub use status::Status;
+pub use superblock::Superblock;

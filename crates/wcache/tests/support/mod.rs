@@ -1,0 +1,135 @@
+//! Media of tests: a region and a disk that lose their power together, and an origin on the disk.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use fastness_blkdev::{BlockDevice, MemImage, OpenError};
+use fastness_pmem::{AnyRange, ReadError};
+use fastness_testkit::media::{Bank, Disk, Event, Power};
+use fastness_testkit::{Rng, SeededEntropy};
+use fastness_wcache::*;
+
+pub(crate) type TestCache = Cache<AnyRange>;
+
+/// Reads a bank while its ranges belong to others.
+struct BankView(Bank);
+
+impl View for BankView {
+    fn read(&self, region_offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
+        let at = region_offset as usize;
+        dst.copy_from_slice(&self.0.image()[at..at + dst.len()]);
+        Ok(())
+    }
+}
+
+/// The disk as an origin. Its mark is changed in one step.
+pub(crate) struct DiskOrigin {
+    pub(crate) disk: Disk,
+    pub(crate) mark: Arc<Mutex<Option<Mark>>>,
+    pub(crate) power: Arc<Power>,
+    pub(crate) can_be_marked: bool,
+}
+
+impl Origin for DiskOrigin {
+    fn open(&self) -> Result<Box<dyn BlockDevice>, OpenError> {
+        self.disk.reopen(1);
+        Ok(Box::new(self.disk.clone()))
+    }
+
+    fn number(&self) -> io::Result<(u64, u64)> {
+        Ok((7, 8))
+    }
+
+    fn path(&self) -> Vec<u8> {
+        self.disk.path.clone().into_bytes()
+    }
+
+    fn mark(&self) -> io::Result<Option<Mark>> {
+        match self.can_be_marked {
+            true => Ok(*self.mark.lock().unwrap()),
+            false => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn set_mark(&self, mark: Option<Mark>) -> io::Result<()> {
+        if !self.can_be_marked {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        match self.power.event() {
+            Event::On => *self.mark.lock().unwrap() = mark,
+            Event::Last => {
+                *self.mark.lock().unwrap() = mark;
+                return Err(io::Error::from_raw_os_error(5));
+            }
+            Event::Off => return Err(io::Error::from_raw_os_error(5)),
+        }
+        Ok(())
+    }
+}
+
+/// All that outlives a process.
+pub(crate) struct Media {
+    pub(crate) power: Arc<Power>,
+    pub(crate) bank: Bank,
+    pub(crate) disk: Disk,
+    pub(crate) mark: Arc<Mutex<Option<Mark>>>,
+    pub(crate) geometry: Geometry,
+    pub(crate) can_be_marked: bool,
+    openings: u64,
+}
+
+impl Media {
+    pub(crate) fn new(chunks: usize, chunk_bytes: usize, origin_bytes: u64, rng: &mut Rng) -> Media {
+        Media::powered(Arc::new(Power::default()), chunks, chunk_bytes, origin_bytes, rng)
+    }
+
+    pub(crate) fn powered(
+        power: Arc<Power>,
+        chunks: usize,
+        chunk_bytes: usize,
+        origin_bytes: u64,
+        rng: &mut Rng,
+    ) -> Media {
+        let bank = Bank::new(chunks, chunk_bytes, rng, &power);
+        let disk = Disk::new("disk", MemImage::zeroed(origin_bytes), &power, rng.next());
+        let geometry = Geometry::dividing(bank.len_bytes as u64, Some(chunk_bytes as u64)).unwrap();
+        let can_be_marked = rng.one_in(2);
+        Media { power, bank, disk, mark: Arc::default(), geometry, can_be_marked, openings: 0 }
+    }
+
+    pub(crate) fn parts(&self) -> Parts<AnyRange> {
+        let parts = self.bank.parts();
+        let view = Box::new(BankView(self.bank.clone()));
+        Parts { geometry: self.geometry, front: parts.front, chunks: parts.chunks, view }
+    }
+
+    pub(crate) fn origin(&self) -> Box<DiskOrigin> {
+        let (disk, mark, power) = (self.disk.clone(), self.mark.clone(), self.power.clone());
+        Box::new(DiskOrigin { disk, mark, power, can_be_marked: self.can_be_marked })
+    }
+
+    /// Options with other random numbers each time.
+    pub(crate) fn options(&mut self) -> Options {
+        self.openings += 1;
+        Options::new().entropy(SeededEntropy::new(self.openings)).paced(false).when_full(WhenFull::Fail)
+    }
+
+    pub(crate) fn create(&mut self) -> Result<TestCache, Error> {
+        let options = self.options().committers(1 + self.openings as u32 % 3);
+        Cache::create(self.parts(), self.origin(), &options)
+    }
+
+    pub(crate) fn open(&mut self) -> Result<(TestCache, Replayed), Error> {
+        let options = self.options().committers(1 + self.openings as u32 % 3);
+        Cache::open(self.parts(), self.origin(), &options)
+    }
+
+    /// What a power cut leaves; the power is back.
+    pub(crate) fn cut(&mut self, rng: &mut Rng) {
+        self.power.turn_off();
+        self.bank = self.bank.crashed(rng);
+        self.disk = self.disk.crashed(rng.next());
+        self.power.turn_on();
+    }
+}
