@@ -44,7 +44,7 @@ mod volume;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -157,8 +157,14 @@ fn arguments() -> Vec<OsString> {
     arguments
 }
 
+/// Where this process publishes what it writes to PM; without a folder for it, nobody sees that.
+fn counters_folder() -> Option<PathBuf> {
+    fastness_daemon::run_dir().ok()
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse_from(arguments());
+    fastness_pmem::counters::publish_with(counters_folder);
     let mut out = output::stdout();
     let result = run(cli, &mut out).and_then(|outcome| {
         out.flush()?;
