@@ -12,7 +12,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use common::{child_path, pattern, run_child};
-use fastness_pmem::counters::{Count, ProcessCounters, RegionCounters, publish_with, read_all, start_time_of};
+use fastness_pmem::counters::{
+    Count, ProcessCounters, RegionCounters, publish_with, read_all, start_time_of,
+};
 use fastness_pmem::gate::{Gate, Policy};
 use fastness_pmem::{Medium, Mirror, MsyncMode, NoSum, OpenOptions, PmRange, Region};
 use proptest::prelude::*;
@@ -197,7 +199,10 @@ fn files_of_processes_that_ended_are_not_shown_and_are_removed_by_the_next() {
     let gone = forged(dir.path(), u32::MAX - 7, |_| {});
     let shown: Vec<u32> = read_all(dir.path()).unwrap().processes.iter().map(|process| process.pid).collect();
     assert_eq!(shown, [parent], "and neither the number alone nor another namespace");
-    assert!(run_child("files_of_processes_that_ended_are_not_shown_and_are_removed_by_the_next", dir.path()).success());
+    assert!(
+        run_child("files_of_processes_that_ended_are_not_shown_and_are_removed_by_the_next", dir.path())
+            .success()
+    );
     assert!(living.exists() && elsewhere.exists() && !reused.exists() && !gone.exists());
 }
 

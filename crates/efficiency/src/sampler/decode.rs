@@ -1,8 +1,8 @@
 //! What an instruction stores.
 
 use iced_x86::{
-    Code, Decoder as X86, DecoderOptions, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic,
-    OpAccess,
+    Code, Decoder as X86, DecoderOptions, Instruction, InstructionInfoFactory, InstructionInfoOptions,
+    Mnemonic, OpAccess,
 };
 
 /// The longest instruction. Source: Intel SDM volume 2A, 2.3.11.
@@ -29,8 +29,14 @@ pub enum Decoded {
 }
 
 /// A decoder of x86-64 instructions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Decoder(InstructionInfoFactory);
+
+impl Default for Decoder {
+    fn default() -> Decoder {
+        Decoder(InstructionInfoFactory::new())
+    }
+}
 
 impl Decoder {
     /// The instruction at the start of `code`, which lies at the address `ip`.

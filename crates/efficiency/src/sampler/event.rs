@@ -32,7 +32,7 @@ pub struct StoreEvent {
     /// Periods are multiples of it.
     step: u64,
     /// Programs only, if the event can be limited so; the records say it anyway.
-    pub(super) user_only: bool,
+    user_only: bool,
     /// Of a breakpoint, its type, address and length: for tests on machines without another precise event.
     breakpoint: Option<(u32, u64, u64)>,
 }
@@ -105,6 +105,11 @@ impl StoreEvent {
         }
     }
 
+    /// The same, of the kernel too.
+    pub(super) fn with_kernel(&self) -> StoreEvent {
+        StoreEvent { user_only: false, ..self.clone() }
+    }
+
     /// Whether it promises precise samples.
     pub(super) fn is_precise(&self) -> bool {
         self.precise > 0
@@ -153,7 +158,8 @@ fn missing(machine: &Machine, vendor: &str) -> String {
     let is_guest = read(&machine.proc.join("cpuinfo")).is_ok_and(|text| {
         text.lines().any(|line| line.starts_with("flags") && line.split(' ').any(|flag| flag == "hypervisor"))
     });
-    let guest = if is_guest { "; this is a virtual machine, whose hypervisor does not pass it on" } else { "" };
+    let guest =
+        if is_guest { "; this is a virtual machine, whose hypervisor does not pass it on" } else { "" };
     match vendor {
         "AuthenticAMD" => format!(
             "no {}: an AMD CPU samples stores by IBS, which the kernel does not offer here{guest}",
@@ -197,8 +203,10 @@ mod tests {
             let (_dir, machine) = machine(vendor, files);
             StoreEvent::find(&machine).unwrap()
         };
-        let intel =
-            find("GenuineIntel", &[("cpu/type", "4\n"), ("cpu/events/mem-stores", "event=0xd0,umask=0x82\n")]);
+        let intel = find(
+            "GenuineIntel",
+            &[("cpu/type", "4\n"), ("cpu/events/mem-stores", "event=0xd0,umask=0x82\n")],
+        );
         let attributes = intel[0].attributes(9973, 4096);
         assert_eq!((attributes.kind, attributes.config, attributes.sample_period), (4, 0x82d0, 9973));
         assert_eq!(attributes.flags >> PRECISE_SHIFT & 3, 2, "precise");
@@ -235,7 +243,8 @@ mod tests {
 
     #[test]
     fn descriptions_of_events_are_read() {
-        for text in ["", "event=d0", "event=0x100", "umask=0x1ff", "event=0xd0,any=0x1", "event", "event=0x0"] {
+        for text in ["", "event=d0", "event=0x100", "umask=0x1ff", "event=0xd0,any=0x1", "event", "event=0x0"]
+        {
             assert_eq!(config_of(text), None, "{text}");
         }
         assert_eq!(config_of("event=0xcd,umask=0x2,ldlat=0x3\n"), Some(0x02cd));

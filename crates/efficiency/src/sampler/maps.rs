@@ -175,7 +175,11 @@ mod tests {
         let mut processes = LiveProcesses::default();
         let of = |processes: &mut LiveProcesses| {
             let found = processes.regions_of(std::process::id());
-            found.iter().filter(|mapped| mapped.region.path.as_ref() == Some(&path)).cloned().collect::<Vec<_>>()
+            found
+                .iter()
+                .filter(|mapped| mapped.region.path.as_ref() == Some(&path))
+                .cloned()
+                .collect::<Vec<_>>()
         };
         assert_eq!(of(&mut processes), []);
         processes.know(vec![KnownRegion { device: found.dev(), inode: found.ino(), name: name.clone() }]);

@@ -154,7 +154,8 @@ impl Sampler {
 
     fn open_cpus(&mut self, machine: &Machine) -> Result<(), SampleError> {
         let online = read(&machine.sys.join("devices/system/cpu/online")).unwrap_or_default();
-        let cpus = fastness_pmem::cpu_list(&online).filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| vec![0]);
+        let cpus =
+            fastness_pmem::cpu_list(&online).filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| vec![0]);
         for cpu in cpus {
             let ring = self.open(machine, Scope::Cpu(cpu as u32), "all processes")?;
             self.rings.insert(cpu as u32, ring);
@@ -203,7 +204,7 @@ impl Sampler {
         let attributes = |event: &StoreEvent| event.attributes(self.options.period, wake_bytes);
         let opened = perf_event::open(&attributes(event), scope).or_else(|error| {
             // IBS cannot leave the kernel out before Linux 6.15; the records say whose they are.
-            let everything = StoreEvent { user_only: false, ..event.clone() };
+            let everything = event.with_kernel();
             let is_invalid = error.raw_os_error() == Some(libc::EINVAL) && !event.is_precise();
             if is_invalid { perf_event::open(&attributes(&everything), scope) } else { Err(error) }
         })?;

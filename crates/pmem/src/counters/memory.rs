@@ -74,8 +74,7 @@ fn map(file: &OwnedFd, words: usize) -> io::Result<&'static [AtomicU64]> {
 pub(super) fn own(words: usize) -> &'static [AtomicU64] {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: as in `map`.
-    let base =
-        unsafe { mmap_anonymous(std::ptr::null_mut(), words * WORD_BYTES, access, MapFlags::PRIVATE) };
+    let base = unsafe { mmap_anonymous(std::ptr::null_mut(), words * WORD_BYTES, access, MapFlags::PRIVATE) };
     match base {
         // SAFETY: as in `map`.
         Ok(base) => unsafe { leaked(base.cast(), words) },

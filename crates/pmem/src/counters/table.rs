@@ -66,13 +66,8 @@ pub(super) const OTHERS: usize = ROWS - 1;
 /// What it has in place of a kind.
 pub(super) const KIND_OTHERS: u64 = 255;
 
-pub(super) const KINDS: [RegionKind; 5] = [
-    RegionKind::DevDax,
-    RegionKind::FsDax,
-    RegionKind::File,
-    RegionKind::Tmpfs,
-    RegionKind::Anonymous,
-];
+pub(super) const KINDS: [RegionKind; 5] =
+    [RegionKind::DevDax, RegionKind::FsDax, RegionKind::File, RegionKind::Tmpfs, RegionKind::Anonymous];
 
 /// Which region it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
