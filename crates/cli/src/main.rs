@@ -30,6 +30,7 @@ mod notify;
 mod offline;
 mod output;
 mod passed_on;
+mod pin;
 mod pool;
 mod preload;
 mod progress;
@@ -39,6 +40,7 @@ mod size;
 mod start;
 mod status;
 mod table;
+mod top;
 mod up;
 mod volume;
 
@@ -117,6 +119,10 @@ enum Command {
     Crashcheck(crashcheck::CrashcheckCommand),
     /// Run a command, and measure what a gigabyte costs: CPU time and energy
     Cost(cost::CostArgs),
+    /// Show which processes and threads write how much to persistent memory
+    Top(top::TopArgs),
+    /// Let threads that overload persistent memory share a few CPUs
+    Pin(pin::PinArgs),
     /// Measure, as ratios against a baseline in the same run
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
@@ -141,6 +147,8 @@ fn run(cli: Cli, out: &mut dyn Write) -> Result<Outcome> {
         Command::Launch(args) => run::launch(&args),
         Command::Crashcheck(command) => crashcheck::run(command, out),
         Command::Cost(args) => cost::run(&args, out),
+        Command::Top(args) => top::run(&args, out),
+        Command::Pin(args) => pin::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
         Command::Completions(args) => completions::run(&args, Cli::command(), out),
         Command::Man(args) => man::run(&args, Cli::command(), out),
