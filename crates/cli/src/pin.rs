@@ -38,7 +38,8 @@ pub(crate) struct PinArgs {
     /// The CPUs, as in 2,4-7
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpus: Option<Cpus>,
-    /// So many CPUs of the region's NUMA node, its last ones [default: as many writers as one PM module can serve]
+    /// So many CPUs of the region's NUMA node, its last ones [default: as many writers as one PM module can
+    /// serve]
     #[arg(long, value_name = "N", conflicts_with = "cpus")]
     cores: Option<usize>,
     /// Bytes a second from which on a region is saturated [default: nine tenths of what one PM module serves

@@ -19,7 +19,8 @@
 //!    place, since the engine may store to it.
 //!
 //! Several writers to one region share a limit if the region has a [`gate`]. [`model`] stands in for the
-//! speed of a device. What is written is counted by region and thread, for other processes too ([`counters`]).
+//! speed of a device. What is written is counted by region and thread, for other processes too
+//! ([`counters`]).
 //!
 //! Performance: one copy costs one `match` on the kernel and no allocation; a fence is one `sfence`, or one
 //! system call where the region needs `msync`. Shutdown: dropping the last range unmaps the memory, then

@@ -67,7 +67,7 @@ fn writes_are_counted_by_region_and_thread_while_it_lives_and_after_it() {
                 range.copy(0, &[1; 100], 4096, &mut NoSum);
             }
             says.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
-            drop(until.map(|until| until.recv()));
+            let _ = until.map(|until| until.recv());
         }
     };
     let short = thread::spawn(writer(low, 10, None));

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use fastness_pmem::counters::{Count, Published, RegionCounters};
 
-use super::{RegionName, Source, Written};
-use crate::sampler::KnownRegion;
+use super::{KnownRegion, RegionName, Source, Written};
 
 /// What the threads of processes have written, by their own count.
 pub fn exact(found: &Published) -> Vec<Written> {

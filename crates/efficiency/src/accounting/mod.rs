@@ -36,6 +36,17 @@ impl RegionName {
     }
 }
 
+/// A region that somebody has said to be one, though its file does not look like it: emulated PM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownRegion {
+    /// Number of the file's device.
+    pub device: u64,
+    /// Number of the file.
+    pub inode: u64,
+    /// The file.
+    pub name: Arc<RegionName>,
+}
+
 /// Where a figure comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -14,7 +14,8 @@ const PERIOD_MAX: u64 = 1 << 30;
 
 /// MEM_INST_RETIRED.ALL_STORES, from Skylake on. Source: Intel SDM volume 3B, chapter 20.
 const ALL_STORES: u64 = 0x82d0;
-/// IBS counts micro-operations instead of cycles. Source: AMD, processor programming references, `IBS_OP_CTL`.
+/// IBS counts micro-operations instead of cycles. Source: AMD, processor programming references,
+/// `IBS_OP_CTL`.
 const COUNT_OPS: u64 = 1 << 19;
 /// IBS periods are multiples of this.
 const IBS_STEP: u64 = 16;

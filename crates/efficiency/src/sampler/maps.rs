@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, makedev, statx};
 
-use crate::accounting::RegionName;
+use crate::accounting::{KnownRegion, RegionName};
 
 /// Bytes of a process's list of mappings that are read.
 const MAPS_BYTES_MAX: u64 = 64 << 20;
@@ -22,17 +22,6 @@ pub struct Mapped {
     pub end: u64,
     /// The region.
     pub region: Arc<RegionName>,
-}
-
-/// A region that somebody has said to be one, though its file does not look like it: emulated PM.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownRegion {
-    /// Number of the file's device.
-    pub device: u64,
-    /// Number of the file.
-    pub inode: u64,
-    /// The file.
-    pub name: Arc<RegionName>,
 }
 
 /// The processes of this machine, as `/proc` shows them.

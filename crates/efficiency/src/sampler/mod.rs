@@ -37,6 +37,6 @@ pub use decode::{Decoded, Decoder};
 pub use error::SampleError;
 pub use estimate::{Estimator, Processes, Tally};
 pub use event::{PERIOD, StoreEvent, round_period};
-pub use maps::{KnownRegion, LiveProcesses, Mapped};
+pub use maps::{LiveProcesses, Mapped};
 pub use record::{IpIs, Record, Sample, records};
 pub use sampling::{Sampler, SamplerOptions, Target};

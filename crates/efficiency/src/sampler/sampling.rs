@@ -9,10 +9,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::error::SampleError;
 use super::estimate::{Estimator, Tally};
 use super::event::{PERIOD, StoreEvent, check_period};
-use super::maps::{KnownRegion, LiveProcesses};
+use super::maps::LiveProcesses;
 use super::record::records;
 use super::ring::Ring;
-use crate::accounting::Written;
+use crate::accounting::{KnownRegion, Written};
 use crate::machine::{Machine, read};
 use crate::perf_event::{self, Scope};
 

@@ -46,9 +46,10 @@ fn stores_of_this_process_are_sampled_by_the_kernel_and_estimated_to_a_percent()
         Some((sampler, turns * TURN * size))
     };
     let address = base.as_ptr();
-    // SAFETY (both): the line is inside of the mapped range, and nothing else uses it.
+    // SAFETY: the line is inside of the mapped range, and nothing else uses it.
     let eight = || unsafe { std::ptr::write_volatile(address.cast::<u64>(), 7) };
     #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above; every x86-64 CPU has the instruction, and the line is aligned.
     let sixteen = || unsafe {
         use std::arch::x86_64::{_mm_set1_epi8, _mm_stream_si128};
         _mm_stream_si128(address.cast(), _mm_set1_epi8(7));
