@@ -17,6 +17,7 @@ use fastness_crashcheck::tracer::TracerError;
 use fastness_crashcheck_trace::TraceError;
 use fastness_daemon::{ClientError, Failure, StartError};
 use fastness_efficiency::CostError;
+use fastness_efficiency::sampler::SampleError;
 use fastness_pmem::RegionError;
 use fastness_pmlog::{AppendError, CreateError, OpenError, RecoverError, TrimError};
 use fastness_store::{PoolError, StoreError};
@@ -184,6 +185,7 @@ from! {
     TrimError => for_logs,
     RecoverError<std::convert::Infallible> => for_logs,
     CostError => for_costs,
+    SampleError => it_says,
     CheckError => for_traces,
     TraceError => for_traces,
     TracerError => for_logs,

@@ -32,6 +32,7 @@ mod notify;
 mod offline;
 mod output;
 mod passed_on;
+mod pin;
 mod pool;
 mod preload;
 mod progress;
@@ -41,12 +42,13 @@ mod size;
 mod start;
 mod status;
 mod table;
+mod top;
 mod up;
 mod volume;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -122,6 +124,10 @@ enum Command {
     Crashcheck(crashcheck::CrashcheckCommand),
     /// Run a command, and measure what a gigabyte costs: CPU time and energy
     Cost(cost::CostArgs),
+    /// Show which processes and threads write how much to persistent memory
+    Top(top::TopArgs),
+    /// Let threads that overload persistent memory share a few CPUs
+    Pin(pin::PinArgs),
     /// Measure, as ratios against a baseline in the same run
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
@@ -147,6 +153,8 @@ fn run(cli: Cli, out: &mut dyn Write) -> Result<Outcome> {
         Command::Launch(args) => run::launch(&args),
         Command::Crashcheck(command) => crashcheck::run(command, out),
         Command::Cost(args) => cost::run(&args, out),
+        Command::Top(args) => top::run(&args, out),
+        Command::Pin(args) => pin::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
         Command::Completions(args) => completions::run(&args, Cli::command(), out),
         Command::Man(args) => man::run(&args, Cli::command(), out),
@@ -163,8 +171,14 @@ fn arguments() -> Vec<OsString> {
     arguments
 }
 
+/// Where this process publishes what it writes to PM; without a folder for it, nobody sees that.
+fn counters_folder() -> Option<PathBuf> {
+    fastness_daemon::run_dir().ok()
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse_from(arguments());
+    fastness_pmem::counters::publish_with(counters_folder);
     let mut out = output::stdout();
     let result = run(cli, &mut out).and_then(|outcome| {
         out.flush()?;

@@ -4,11 +4,15 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use fastness_daemon::run_dir;
+
 const LIBRARY: &str = "libfastness_preload.so";
 /// The path of another one.
 const LIBRARY_VARIABLE: &str = "FASTNESS_PRELOAD_LIBRARY";
 /// Tells the library where to ask: `crates/preload/src/process.rs`.
 const LEASES_VARIABLE: &str = "FASTNESS_LEASES";
+/// Tells it in which folder to publish what the program writes to PM: the same file.
+const COUNTERS_VARIABLE: &str = "FASTNESS_COUNTERS";
 
 /// The library: as given in the environment, else beside the program, or where packages put it.
 fn find(program: &Path) -> Option<PathBuf> {
@@ -36,7 +40,10 @@ impl Preload {
         }
         let mut leases = OsString::from(format!("{device}:"));
         leases.push(absolute(socket));
-        Some(Preload(vec![("LD_PRELOAD", libraries), (LEASES_VARIABLE, leases)]))
+        let mut told = vec![("LD_PRELOAD", libraries), (LEASES_VARIABLE, leases)];
+        // Without it the program runs as well; `fastness top` does not see it.
+        told.extend(run_dir().ok().map(|folder| (COUNTERS_VARIABLE, absolute(&folder).into())));
+        Some(Preload(told))
     }
 
     pub(crate) fn apply(&self, command: &mut Command) {

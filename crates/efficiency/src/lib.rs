@@ -10,7 +10,8 @@
 //! ([`Session`]). The first and the last second are cut off, averages of the rest are divided ([`RunCost`]).
 //! A figure that cannot be measured is missing, with the reason; nothing is estimated in its place.
 //!
-//! Source: dissertation (2025), 4.1 (the metrics), 4.2.1 (counters), 4.2.4 (cuts).
+//! Source: dissertation (2025), 4.1 (the metrics), 4.2.1 (counters), 4.2.4 (cuts); chapter 6 (accounting,
+//! sampling and core specialisation).
 //!
 //! ```text
 //! machine  where the counters are read         session  samples a load in a thread
@@ -18,8 +19,13 @@
 //! meter/   energy: RAPL, an external meter     cost     the arithmetic; the report
 //! bytes    where the bytes of a load come from plot     the report as pictures
 //! window   the samples without both ends       error
+//! accounting/  which thread writes how much to which region of PM
+//! sampler/     the same of any program, from samples of its store instructions
+//! pin/         threads that overload a region share a few CPUs
+//! perf_event   a system call
 //! ```
 
+pub mod accounting;
 mod bytes;
 mod cost;
 mod cpu;
@@ -27,7 +33,10 @@ mod error;
 mod idle;
 mod machine;
 mod meter;
+mod perf_event;
+pub mod pin;
 mod plot;
+pub mod sampler;
 mod session;
 mod window;
 

@@ -19,7 +19,8 @@
 //!    place, since the engine may store to it.
 //!
 //! Several writers to one region share a limit if the region has a [`gate`]. [`model`] stands in for the
-//! speed of a device.
+//! speed of a device. What is written is counted by region and thread, for other processes too
+//! ([`counters`]).
 //!
 //! Performance: one copy costs one `match` on the kernel and no allocation; a fence is one `sfence`, or one
 //! system call where the region needs `msync`. Shutdown: dropping the last range unmaps the memory, then
@@ -35,7 +36,7 @@
 compile_error!("fastness-pmem needs 64-bit Linux");
 
 mod any;
-mod copied;
+pub mod counters;
 mod cpu;
 mod error;
 pub mod gate;
@@ -59,7 +60,7 @@ mod sum;
 mod sysfs;
 
 pub use any::AnyRange;
-pub use copied::copied_bytes;
+pub use counters::copied_bytes;
 pub use error::{ErrorKind, KeysRefusal, LossCause, RegionError, RegionLost, RegionPoisoned};
 pub use info::{
     BadBlocks, BadRange, DomainSource, Durability, PersistenceDomain, REGION_ALIGN_BYTES, RegionInfo,
@@ -68,7 +69,7 @@ pub use info::{
 pub use medium::{LINE_BYTES, Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
 pub use method::{Kernel, WriteMethod};
 pub use mirror::{Mirror, SIDES_MAX};
-pub use numa::cpus_near;
+pub use numa::{cpu_list, cpus_near, cpus_of_node};
 pub use options::{MsyncHook, MsyncMode, OpenOptions};
 pub use pkeys::{Protection, protection_keys_available};
 pub use range::{PmRange, SplitError};

@@ -9,6 +9,7 @@ use std::sync::{Mutex, OnceLock};
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
+use crate::counters::{Label, RegionNumber};
 use crate::error::RegionPoisoned;
 use crate::info::RegionInfo;
 use crate::medium::PersistError;
@@ -119,6 +120,8 @@ pub(crate) struct Mapping {
     pub(crate) key: Option<Key>,
     pub(crate) info: RegionInfo,
     pub(crate) msync_hook: Option<MsyncHook>,
+    /// What its copies are counted under.
+    pub(crate) number: RegionNumber,
     poisoned: AtomicBool,
     /// Taken around `msync`: the kernel reports a lost write to one caller only, the first. In
     /// turn, that caller poisons the region before the next one can mistake silence for success.
@@ -146,6 +149,7 @@ impl Mapping {
             key,
             info,
             msync_hook,
+            number: RegionNumber::next(),
             poisoned: AtomicBool::new(false),
             msync_turn: Mutex::new(()),
             left: OnceLock::new(),
@@ -156,6 +160,20 @@ impl Mapping {
     /// What is mapped.
     pub(crate) fn file(&self) -> Option<&File> {
         self.file.as_ref()
+    }
+
+    /// Which region it is, for those who count.
+    #[cold]
+    pub(crate) fn label(&self) -> Label {
+        let found = self.file.as_ref().and_then(|file| rustix::fs::fstat(file).ok());
+        Label {
+            kind: self.info.kind,
+            device: found.as_ref().map_or(0, |found| found.st_dev),
+            inode: found.as_ref().map_or(0, |found| found.st_ino),
+            len_bytes: self.info.len_bytes,
+            numa_node: self.info.numa_node,
+            path: self.info.path.clone(),
+        }
     }
 
     /// Whether a fence has failed since the region was opened, or the next one will.

@@ -10,17 +10,22 @@ const CPUS_MAX: usize = 1 << 16;
 
 /// The CPUs of the region's NUMA node; none if the kernel does not say which node that is.
 pub fn cpus_near(info: &RegionInfo) -> Vec<usize> {
-    cpus_of(Path::new("/sys"), info.numa_node)
+    cpus_of_node(info.numa_node)
+}
+
+/// The CPUs of a NUMA node; none if the kernel does not know the node.
+pub fn cpus_of_node(node: Option<u32>) -> Vec<usize> {
+    cpus_of(Path::new("/sys"), node)
 }
 
 fn cpus_of(sys: &Path, node: Option<u32>) -> Vec<usize> {
     let Some(node) = node else { return Vec::new() };
     let list = fs::read_to_string(sys.join(format!("devices/system/node/node{node}/cpulist")));
-    list.ok().and_then(|list| parse(&list)).unwrap_or_default()
+    list.ok().and_then(|list| cpu_list(&list)).unwrap_or_default()
 }
 
-/// "0-3,8,10-11".
-fn parse(list: &str) -> Option<Vec<usize>> {
+/// The CPUs of a list as the kernel writes it, "0-3,8,10-11"; none: it is no such list.
+pub fn cpu_list(list: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
         let (from, to) = part.split_once('-').unwrap_or((part, part));

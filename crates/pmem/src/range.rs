@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::copied::Copied;
+use crate::counters;
 use crate::error::ErrorKind;
 use crate::gate::{Gate, store};
 use crate::info::RegionInfo;
@@ -37,7 +37,6 @@ pub struct PmRange {
     watched: &'static Watched,
     /// Bytes of the range copied since the last fence; kept only if fences call `msync`.
     dirty: Range<usize>,
-    copied: Copied,
     gate: Option<Arc<Gate>>,
 }
 
@@ -60,7 +59,6 @@ impl PmRange {
             key_index: mapping.key.as_ref().map(pkeys::Key::index),
             watched: mapping.map.watched(),
             dirty: CLEAN,
-            copied: Copied::default(),
             gate,
             mapping: Arc::new(mapping),
         }
@@ -84,7 +82,6 @@ impl PmRange {
             key_index,
             watched,
             dirty,
-            copied,
             gate,
         } = self;
         // What is not fenced yet stays with the half that owns the bytes.
@@ -100,7 +97,6 @@ impl PmRange {
             key_index,
             watched,
             dirty: dirty_low,
-            copied,
             gate: gate.clone(),
         };
         let high = PmRange {
@@ -114,7 +110,6 @@ impl PmRange {
             key_index,
             watched,
             dirty: dirty_high,
-            copied: Copied::default(),
             gate,
         };
         Ok((low, high))
@@ -238,7 +233,7 @@ impl Medium for PmRange {
         let _guard = self.key_index.map(WriteGuard::enter);
         // Before the copy: were the summer to panic, the lines stored so far count as dirty.
         self.note_dirty(offset, offset + extent_bytes);
-        self.copied.add(extent_bytes);
+        counters::count(self.mapping.number, extent_bytes, || self.mapping.label());
         // SAFETY: the extent is inside of the range (asserted), which is mapped, writable, under the guard if
         // there is a key, and ours alone; `src` is an ordinary slice, and no reference into PM exists, so
         // they do not overlap; base and offset are line-aligned; the kernel was chosen for this CPU.
@@ -248,7 +243,7 @@ impl Medium for PmRange {
     fn mapped(&mut self, offset: usize, len_bytes: usize) -> Option<NonNull<u8>> {
         self.check_extent(offset, len_bytes);
         self.note_dirty(offset, offset + len_bytes);
-        self.copied.add(len_bytes);
+        counters::count(self.mapping.number, len_bytes, || self.mapping.label());
         // SAFETY: the extent is inside of the range, which lies inside of one mapping.
         Some(unsafe { self.base.add(offset) })
     }

@@ -2,9 +2,11 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use fastness_pmem::counters::publish_with;
 use fastness_pmem::{MsyncMode, OpenOptions, Region, SharedWords};
 use fastness_responder::link::{Ask, Descriptors, Tell, ask, is_connected};
 use fastness_responder::{Client, FileId};
@@ -19,6 +21,8 @@ use crate::table::{self, Entry};
 
 /// Tells programs where to ask: the number of the mount, a colon, and the path of the socket.
 const VARIABLE: &str = "FASTNESS_LEASES";
+/// The folder in which to publish what this process writes to PM.
+const COUNTERS: &str = "FASTNESS_COUNTERS";
 
 /// A process that takes part in a cache. There is one at a time, and none of them ever goes: a thread may be
 /// using it.
@@ -36,6 +40,8 @@ static EPOCH: AtomicU32 = AtomicU32::new(1);
 static DEVICE: AtomicU64 = AtomicU64::new(0);
 /// Leaked: the path of the socket.
 static PATH: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
+/// Leaked, or null.
+static COUNTERS_FOLDER: AtomicPtr<PathBuf> = AtomicPtr::new(std::ptr::null_mut());
 static PID: AtomicU32 = AtomicU32::new(0);
 /// Files of the mount may be mapped into this process.
 static HAS_MAPPINGS: AtomicBool = AtomicBool::new(false);
@@ -54,11 +60,20 @@ extern "C" fn begin() {
     };
     PID.store(std::process::id(), Ordering::Relaxed);
     PATH.store(Box::into_raw(Box::new(path)), Ordering::Release);
+    if let Some(folder) = std::env::var_os(COUNTERS) {
+        COUNTERS_FOLDER.store(Box::into_raw(Box::new(folder.into())), Ordering::Release);
+        publish_with(counters_folder);
+    }
     HAS_MAPPINGS.store(has_mappings(device), Ordering::Relaxed);
     note_inherited(device);
     // SAFETY: functions that stay where they are.
     unsafe { libc::pthread_atfork(None, None, Some(begin_in_child)) };
     DEVICE.store(device, Ordering::Release);
+}
+
+fn counters_folder() -> Option<PathBuf> {
+    // SAFETY: it is leaked, or null.
+    unsafe { COUNTERS_FOLDER.load(Ordering::Acquire).as_ref().cloned() }
 }
 
 #[used]

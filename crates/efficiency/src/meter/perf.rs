@@ -2,15 +2,12 @@
 //!
 //! Source: `perf_event_open(2)`; `Documentation/ABI/testing/sysfs-bus-event_source-devices-events`.
 
-// There is no system call for it in rustix.
-#![allow(unsafe_code)]
-
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::error::CostError;
 use crate::machine::{Machine, number, read};
+use crate::perf_event::{self, Attributes, Scope};
 
 /// Those that are added up; the second one is not everywhere.
 const EVENTS: [&str; 2] = ["energy-pkg", "energy-ram"];
@@ -37,7 +34,8 @@ impl PerfEvents {
         }
         let why = |error: CostError| fastness_base::chain(&error);
         let kind = number(&pmu.join("type")).map_err(why)?;
-        let cpus = cpu_list(&read(&pmu.join("cpumask")).map_err(why)?).ok_or("cpumask is no list of CPUs")?;
+        let cpus = fastness_pmem::cpu_list(&read(&pmu.join("cpumask")).map_err(why)?);
+        let cpus = cpus.filter(|cpus| !cpus.is_empty()).ok_or("cpumask is no list of CPUs")?;
         let mut counters = Vec::new();
         for event in EVENTS {
             let Ok(code) = read(&pmu.join("events").join(event)) else { continue };
@@ -46,7 +44,7 @@ impl PerfEvents {
                 event_of(&code, &scale).ok_or_else(|| format!("the event {event} is not as documented"))?;
             for cpu in &cpus {
                 let opened = u32::try_from(kind).map_err(|_| io::Error::from(io::ErrorKind::InvalidData));
-                let file = opened.and_then(|kind| open(kind, config, *cpu));
+                let file = opened.and_then(|kind| open(kind, config, *cpu as u32));
                 let file = file
                     .map_err(|source| why(CostError::Event { event: format!("power/{event}/"), source }))?;
                 counters.push(Counter { event, file, joules_each });
@@ -83,62 +81,9 @@ fn event_of(code: &str, scale: &str) -> Option<(u64, f64)> {
     Some((u64::from_str_radix(code, 16).ok()?, scale)).filter(|(_, scale)| scale.is_finite() && *scale > 0.0)
 }
 
-/// "0,18-20": a CPU of each package.
-fn cpu_list(text: &str) -> Option<Vec<u32>> {
-    const CPUS_MAX: u32 = 1 << 16;
-    let mut cpus = Vec::new();
-    for part in text.trim().split(',') {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let (from, to): (u32, u32) = (from.parse().ok()?, to.parse().ok()?);
-        if to >= CPUS_MAX {
-            return None;
-        }
-        cpus.extend(from..=to);
-    }
-    Some(cpus)
-}
-
-/// `struct perf_event_attr` of the first version: 64 bytes.
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint_type: u32,
-    config1: u64,
-}
-
 /// Counts an event of any process on one CPU.
 fn open(kind: u32, config: u64, cpu: u32) -> io::Result<File> {
-    const CLOSE_ON_EXEC: libc::c_ulong = 8;
-    let attributes =
-        Attributes { kind, size: size_of::<Attributes>() as u32, config, ..Attributes::default() };
-    let any_process: libc::pid_t = -1;
-    let no_group: libc::c_int = -1;
-    // SAFETY: the structure has the size that it names and lives until the call returns; the kernel only
-    // reads it.
-    let fd = unsafe {
-        let cpu = cpu as libc::c_int;
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attributes,
-            any_process,
-            cpu,
-            no_group,
-            CLOSE_ON_EXEC,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made this descriptor for us.
-    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) }))
+    perf_event::open(&Attributes::new(kind, config), Scope::Cpu(cpu)).map(File::from)
 }
 
 #[cfg(test)]
@@ -154,10 +99,6 @@ mod tests {
             [("event=2", "1"), ("event=0xg", "1"), ("event=0x2", "NaN"), ("event=0x2", "-1"), ("", "")]
         {
             assert_eq!(event_of(code, scale), None, "{code} {scale}");
-        }
-        assert_eq!(cpu_list("0,18-20\n"), Some(vec![0, 18, 19, 20]));
-        for text in ["", "x", "1-", "0-99999999"] {
-            assert_eq!(cpu_list(text), None, "{text}");
         }
     }
 
