@@ -8,8 +8,8 @@
 //!    Every syncer that could have consumed an error before that has then set the poison; the flag decides.
 //!
 //! The state is shared by all handles of a device in this process (registry, by identity of the file or
-//! device), and a poisoned device is remembered after its last handle was dropped, so that the next one drops
-//! the cached contents. The locks taken at open keep other processes out.
+//! device), and a poisoned device is remembered after its last handle was dropped, so that the next one
+//! drops the cached contents. The locks taken at open keep other processes out.
 //!
 //! Source: Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020;
 //! Linux `Documentation/filesystems/vfs.rst`, section "Handling errors during writeback".
@@ -44,8 +44,8 @@ fn registry() -> MutexGuard<'static, Registry> {
 
 /// Whether a device's durability acknowledgements can still be trusted.
 ///
-/// A flush or FUA write calls [`enter`](Self::enter), makes its request, calls [`poison`](Self::poison) if that
-/// failed, drops the guard, and reports success only if [`settle`](Self::settle) agrees.
+/// A flush or FUA write calls [`enter`](Self::enter), makes its request, calls [`poison`](Self::poison) if
+/// that failed, drops the guard, and reports success only if [`settle`](Self::settle) agrees.
 #[derive(Debug)]
 pub struct Health {
     identity: Option<Identity>,
@@ -69,7 +69,8 @@ impl Health {
         Arc::new(Health { identity: None, is_poisoned: AtomicBool::new(false), syncing: RwLock::new(()) })
     }
 
-    /// The health that all handles of `identity` share, and whether the device's last handles ended poisoned.
+    /// The health that all handles of `identity` share, and whether the device's last handles ended
+    /// poisoned.
     pub(crate) fn join(identity: Identity) -> Result<(Arc<Health>, bool), Poisoned> {
         let mut registry = registry();
         let entry = registry.entry(identity).or_default();

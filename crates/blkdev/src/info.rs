@@ -70,8 +70,8 @@ pub struct DeviceInfo {
     pub can_discard: bool,
     /// Whether a discarded range is known to read as zeroes; otherwise its contents are undefined.
     pub discard_zeroes: bool,
-    /// Whether no other client, on whatever machine, can change the device while this handle is open: one that
-    /// had it before is fenced, and a write of its that arrives late is refused.
+    /// Whether no other client, on whatever machine, can change the device while this handle is open: one
+    /// that had it before is fenced, and a write of its that arrives late is refused.
     pub fences_others: bool,
     /// Whether the page cache is bypassed (`O_DIRECT`).
     pub is_direct: bool,

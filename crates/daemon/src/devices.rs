@@ -133,8 +133,8 @@ pub fn patiently<T>(patience: Duration, mut attempt: impl FnMut() -> T, is_busy:
     }
 }
 
-/// Looks for devices of pools: `places` are devices, folders of them, or pools of RBD images. Also returns those that could not be
-/// examined.
+/// Looks for devices of pools: `places` are devices, folders of them, or pools of RBD images. Also returns
+/// those that could not be examined.
 pub fn scan(places: &[PathBuf]) -> (Vec<Found>, Vec<Unreadable>) {
     let scan = Scan::of(places);
     (scan.found(), scan.unreadable)

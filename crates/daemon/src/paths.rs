@@ -1,7 +1,7 @@
 //! Where to find running pools, and which devices a pool last had.
 //!
-//! `FASTNESS_RUN_DIR`, or `/run/fastness` for root, or `fastness` in `XDG_RUNTIME_DIR`, or a folder in `/tmp`
-//! with the user's number: mode 0700, and refused if it belongs to another user.
+//! `FASTNESS_RUN_DIR`, or `/run/fastness` for root, or `fastness` in `XDG_RUNTIME_DIR`, or a folder in
+//! `/tmp` with the user's number: mode 0700, and refused if it belongs to another user.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,8 +38,8 @@ pub fn run_dir() -> Result<PathBuf, StartError> {
 /// Longest path of a Unix socket: the kernel's limit, less the terminating zero. Source: unix(7).
 const SOCKET_BYTES_MAX: usize = 107;
 
-/// A path from a command line, made absolute for a process with another working directory; a device's name that
-/// is no path stays as it is.
+/// A path from a command line, made absolute for a process with another working directory; a device's name
+/// that is no path stays as it is.
 ///
 /// # Errors
 /// [`StartError::Invalid`]: it is empty.

@@ -18,9 +18,9 @@ use fastness_sync::sleep;
 
 /// An imported pool.
 ///
-/// Persistence: changes are made in transactions; a transaction belongs to one transaction group (txg), and a
-/// txg is durable as a whole once it has synced. A crash leaves exactly the last synced txg. Dropping a pool
-/// amounts to such a crash, except that what the operating system caches is not lost;
+/// Persistence: changes are made in transactions; a transaction belongs to one transaction group (txg), and
+/// a txg is durable as a whole once it has synced. A crash leaves exactly the last synced txg. Dropping a
+/// pool amounts to such a crash, except that what the operating system caches is not lost;
 /// [`export`](Self::export) is the clean end. Concurrency: any number of threads.
 pub struct Pool {
     pub(crate) shared: Arc<Shared>,
@@ -156,8 +156,8 @@ impl Pool {
         }
         let hold = shared.txgs.pipeline.hold();
         let tx = Tx { home: self.homes[hold.shard].clone(), hold, is_replay: false };
-        // Checked again: abandoning a pool waits for the transactions that it can see, and there must be none
-        // after them.
+        // Checked again: abandoning a pool waits for the transactions that it can see, and there must be
+        // none after them.
         if shared.must_check.load(Ordering::Relaxed) {
             shared.check_alive()?;
         }
@@ -350,8 +350,9 @@ impl Pool {
         result
     }
 
-    /// Closes all devices, whoever still has the pool: its owner ends. An image's lock is given up here, which a
-    /// process that just ends does not do; another host would have to wait until it is taken for dead.
+    /// Closes all devices, whoever still has the pool: its owner ends. An image's lock is given up here,
+    /// which a process that just ends does not do; another host would have to wait until it is taken for
+    /// dead.
     pub fn release(&self) {
         self.stop();
         self.shared.devices.vdevs.all().iter().for_each(|vdev| vdev.let_go());

@@ -5,26 +5,16 @@ use std::sync::Arc;
 
 use fastness_blkdev::{BlockDevice, OpenOptions};
 
+use crate::access::Access;
 use crate::error::OpenError;
 use crate::name::{Name, parse};
 use crate::nbd::NbdDevice;
 use crate::rbd::RbdDevice;
 
-/// What a device is opened for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// To write. Nobody else has it for writing then: for an image, anywhere; for a file or an export, on
-    /// this machine.
-    Write,
-    /// To see what is on it. An image is only read, and its owner is left alone; a file is opened as for
-    /// writing, so that one in use is told from one that is not.
-    Look,
-}
-
 /// Opens a device: a path, an RBD image or an NBD export.
 ///
-/// With [`Access::Write`] the call waits while the owner of an image's lock does not answer: until it does, or
-/// until the cluster takes it for dead (30 s), and it is fenced.
+/// With [`Access::Write`] the call waits while the owner of an image's lock does not answer: until it does,
+/// or until the cluster takes it for dead (30 s), and it is fenced.
 ///
 /// # Errors
 /// [`OpenError`]; [`OpenError::InUse`] if the device's owner answers.

@@ -108,6 +108,7 @@ fn info(is_direct: bool) -> DeviceInfo {
         is_read_only: false,
         can_discard: true,
         discard_zeroes: true,
+        fences_others: false,
         is_direct,
         write_cache: crate::WriteCache::PageCache,
         kind: DeviceKind::File,

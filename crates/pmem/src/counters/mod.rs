@@ -12,8 +12,8 @@
 //! engine was given; each side of a mirror. Of writes that workers of a gate make, the worker is the thread.
 //! A failed fence takes nothing back.
 //!
-//! Limits: the table has room for [`table::CELLS`] pairs of living thread and region, and for
-//! [`table::ROWS`] regions. What is beyond counts as of ended threads, or of *other regions*: totals stay
+//! Limits: the table has room for `table::CELLS` pairs of living thread and region, and for
+//! `table::ROWS` regions. What is beyond counts as of ended threads, or of *other regions*: totals stay
 //! exact.
 //!
 //! A child of `fork` begins at zero, with a table of its own. A file outlives its process; whoever reads it

@@ -94,12 +94,12 @@ impl Pool {
     /// Imports the pool that the devices belong to, as of its last synced txg.
     ///
     /// All devices must belong to one pool. A missing side that is known to be stale only degrades the pool.
-    /// If a missing side was current as far as the devices know, they may themselves be the ones left behind,
-    /// and nothing on them can tell: that is an error unless [`ImportOptions::allows_degraded`]. On return
-    /// labels say that this host has the pool, and which sides are stale.
+    /// If a missing side was current as far as the devices know, they may themselves be the ones left
+    /// behind, and nothing on them can tell: that is an error unless [`ImportOptions::allows_degraded`]. On
+    /// return labels say that this host has the pool, and which sides are stale.
     ///
-    /// A pool that another host has not exported is imported without force if all its devices fence that host
-    /// ([`DeviceInfo::fences_others`](fastness_blkdev::DeviceInfo::fences_others)).
+    /// A pool that another host has not exported is imported without force if all its devices fence that
+    /// host ([`DeviceInfo::fences_others`](fastness_blkdev::DeviceInfo::fences_others)).
     ///
     /// # Errors
     /// One for each way to fail, with the device: [`PoolError::NoLabel`], [`PoolError::DamagedLabels`],
@@ -115,8 +115,8 @@ impl Pool {
     }
 
     /// As [`import`](Self::import), but no txg ends before [`start_txgs`](Self::start_txgs): whatever an
-    /// owner must store in the first txg of an import (the claim of its log) is sure to be in it. Waiting for
-    /// a txg before that is a deadlock.
+    /// owner must store in the first txg of an import (the claim of its log) is sure to be in it. Waiting
+    /// for a txg before that is a deadlock.
     ///
     /// # Errors
     /// As [`import`](Self::import).
@@ -139,8 +139,9 @@ impl Pool {
     }
 }
 
-/// Whether the devices themselves prove that no other host can write to the pool: all sides that it has are here,
-/// and opening each of them has fenced whoever had it. One side elsewhere would be enough to go on there.
+/// Whether the devices themselves prove that no other host can write to the pool: all sides that it has are
+/// here, and opening each of them has fenced whoever had it. One side elsewhere would be enough to go on
+/// there.
 fn is_fenced(vdevs: &Vdevs) -> bool {
     let fences = |side: &Arc<Side>| side.device.as_ref().is_some_and(|device| device.info().fences_others);
     vdevs.all().iter().all(|vdev| vdev.sides().iter().all(fences))

@@ -32,8 +32,8 @@ impl Completion {
 }
 
 load::functions! {
-    /// The functions. Those that return a number return -1 for an error, which `nbd_get_errno` then tells, to the
-    /// same thread.
+    /// The functions. Those that return a number return -1 for an error, which `nbd_get_errno` then tells,
+    /// to the same thread.
     Functions {
         nbd_create() -> Handle;
         nbd_close(Handle);

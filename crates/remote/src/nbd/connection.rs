@@ -56,8 +56,8 @@ unsafe impl Send for OpenHandle {}
 
 impl Drop for OpenHandle {
     fn drop(&mut self) {
-        // SAFETY: `nbd_create` made it, and this is the end: it ends the connection and drops requests in flight,
-        // whose buffers nothing uses from then on.
+        // SAFETY: `nbd_create` made it, and this is the end: it ends the connection and drops requests in
+        // flight, whose buffers nothing uses from then on.
         unsafe { (self.functions.nbd_close)(self.handle) };
     }
 }
@@ -135,12 +135,13 @@ impl Connection {
         }
     }
 
-    /// Runs all requests at once, and waits until each has an answer. If the transport fails, or an answer takes
-    /// longer than the timeout, the connection is lost, and so are all requests that have no answer: they were
-    /// executed or not.
+    /// Runs all requests at once, and waits until each has an answer. If the transport fails, or an answer
+    /// takes longer than the timeout, the connection is lost, and so are all requests that have no answer:
+    /// they were executed or not.
     pub(crate) fn run(&mut self, steps: &mut [Step<'_>]) -> Vec<io::Result<()>> {
         let Some(open) = self.handle.take() else { return steps.iter().map(|_| Err(lost())).collect() };
-        // Owned by this call: whatever ends it early closes the handle, so that no buffer is used afterwards.
+        // Owned by this call: whatever ends it early closes the handle, so that no buffer is used
+        // afterwards.
         let mut answers: Vec<_> = steps.iter_mut().map(|step| self.start(&open, step)).collect();
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
         loop {
@@ -172,8 +173,8 @@ impl Connection {
     fn start(&self, open: &OpenHandle, step: &mut Step<'_>) -> Answer {
         let (handle, functions) = (open.handle, self.functions);
         let none = Completion::NONE;
-        // SAFETY: a connected handle and no callback. The buffers are borrowed by the caller of `run`, which does not
-        // return before each request has an answer or the handle is closed.
+        // SAFETY: a connected handle and no callback. The buffers are borrowed by the caller of `run`, which
+        // does not return before each request has an answer or the handle is closed.
         let cookie = unsafe {
             match step {
                 Step::Read { offset, buf } => {

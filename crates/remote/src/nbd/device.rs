@@ -28,7 +28,8 @@ const DATA_BYTES_MAX: u64 = 32 << 20;
 
 /// An NBD export.
 ///
-/// A connection that is lost is not made again: what had not been flushed may be gone, so the device is lost too.
+/// A connection that is lost is not made again: what had not been flushed may be gone, so the device is lost
+/// too.
 #[derive(Debug)]
 pub struct NbdDevice {
     info: DeviceInfo,

@@ -1,4 +1,5 @@
-//! The functions of librados and librbd that are used here. Sources: `rados/librados.h`, `rbd/librbd.h` (16.2).
+//! The functions of librados and librbd that are used here. Sources: `rados/librados.h`, `rbd/librbd.h`
+//! (16.2).
 #![allow(unsafe_code)] // Functions of a C library.
 
 use std::ffi::{c_char, c_int, c_void};

@@ -1,8 +1,8 @@
 //! A connection to a cluster, and to one of its pools.
 //!
-//! What a cluster's administrator may have set otherwise is set here before connecting: no cache of librbd, no
-//! persistent cache, and whoever breaks a lock puts its owner on the blocklist. Settings of a pool or an image go
-//! before these; [`image`](super::image) reads back what holds.
+//! What a cluster's administrator may have set otherwise is set here before connecting: no cache of librbd,
+//! no persistent cache, and whoever breaks a lock puts its owner on the blocklist. Settings of a pool or an
+//! image go before these; [`image`](super::image) reads back what holds.
 #![allow(unsafe_code)] // Calls of a C library.
 
 use std::ffi::{CString, c_char, c_int};
@@ -57,7 +57,8 @@ struct Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // SAFETY: `rados_create` made it, its pools are closed (a `Pool` owns its cluster), and this is the end.
+        // SAFETY: `rados_create` made it, its pools are closed (a `Pool` owns its cluster), and this is the
+        // end.
         unsafe { (self.functions.rados_shutdown)(self.handle) };
     }
 }

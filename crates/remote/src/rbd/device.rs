@@ -9,10 +9,10 @@ use fastness_blkdev::{
     WriteCache,
 };
 
+use crate::access::Access;
 use crate::error::OpenError;
 use crate::latch::Latch;
 use crate::name::RbdName;
-use crate::open::Access;
 use crate::rbd::api::Functions;
 use crate::rbd::cluster::Pool;
 use crate::rbd::image::{Image, Step};
@@ -24,8 +24,8 @@ const RANGE_BYTES_MAX: u64 = 256 << 20;
 
 /// An RBD image.
 ///
-/// A write that has returned is on the OSDs. Opened for writing, it holds the image's exclusive lock until it is
-/// dropped, which waits for the cluster.
+/// A write that has returned is on the OSDs. Opened for writing, it holds the image's exclusive lock until
+/// it is dropped, which waits for the cluster.
 #[derive(Debug)]
 pub struct RbdDevice {
     info: DeviceInfo,
@@ -93,8 +93,9 @@ impl RbdDevice {
     /// The cause that an error of the library stands for. One that fences does it here.
     fn cause(&self, error: io::Error) -> Cause {
         match error.raw_os_error() {
-            // The lock went to another client; the cluster has us on its blocklist; no answer in time: a request
-            // that timed out may still be executed, after a later one. Read-only, too, but that was checked.
+            // The lock went to another client; the cluster has us on its blocklist; no answer in time: a
+            // request that timed out may still be executed, after a later one. Read-only, too, but that was
+            // checked.
             Some(errno @ (libc::EROFS | libc::ESHUTDOWN | libc::ETIMEDOUT)) => {
                 self.fenced.set(errno);
                 Cause::Fenced(error)

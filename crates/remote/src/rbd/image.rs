@@ -5,9 +5,9 @@ use std::ffi::{CStr, c_int};
 use std::io;
 use std::ptr;
 
+use crate::access::Access;
 use crate::error::OpenError;
 use crate::name::RbdName;
-use crate::open::Access;
 use crate::rbd::api::{
     ConfigOption, FEATURE_EXCLUSIVE_LOCK, Functions, LOCK_MODE_EXCLUSIVE, RbdCompletion, RbdImage,
 };
@@ -35,17 +35,17 @@ pub(crate) struct Image {
     _pool: Pool,
 }
 
-// SAFETY: librbd's images may be used by any thread, and by several at once ("librbd is thread-safe"); the other
-// fields are only dropped.
+// SAFETY: librbd's images may be used by any thread, and by several at once ("librbd is thread-safe"); the
+// other fields are only dropped.
 unsafe impl Send for Image {}
 // SAFETY: as above; no method takes anything of the image's but its handle.
 unsafe impl Sync for Image {}
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // SAFETY: `rbd_open` made it, no request is in flight (`run` waits for its own, and borrows the image),
-        // and this is the end. It also gives up the lock. An error leaves nothing to be done: all that was
-        // acknowledged has completed.
+        // SAFETY: `rbd_open` made it, no request is in flight (`run` waits for its own, and borrows the
+        // image), and this is the end. It also gives up the lock. An error leaves nothing to be done: all
+        // that was acknowledged has completed.
         unsafe { (self.functions.rbd_close)(self.handle) };
     }
 }
@@ -79,7 +79,8 @@ impl Image {
         }
     }
 
-    /// Takes the lock, to keep it. Waits for an owner that does not answer until the cluster takes it for dead.
+    /// Takes the lock, to keep it. Waits for an owner that does not answer until the cluster takes it for
+    /// dead.
     ///
     /// # Errors
     /// [`OpenError::Unfit`]: the image has no lock. [`OpenError::InUse`]: its owner answers.
@@ -189,8 +190,9 @@ impl Image {
         }
         let mut request = InFlight { functions: self.functions, completion, is_started: false };
         let length = |len_bytes: u64| usize::try_from(len_bytes).expect("64-bit Linux");
-        // SAFETY: an open image and a fresh completion. The buffers outlive the request: they are borrowed by the
-        // caller of `run`, which does not return, not even by a panic, before the completion was waited for.
+        // SAFETY: an open image and a fresh completion. The buffers outlive the request: they are borrowed
+        // by the caller of `run`, which does not return, not even by a panic, before the completion was
+        // waited for.
         let result = unsafe {
             match step {
                 Step::Read { offset, buf } => (self.functions.rbd_aio_read)(
