@@ -210,6 +210,8 @@ mod direct {
     fn a_direct_write_allocates_nothing() {
         let gate = Gate::new(Policy::Direct).unwrap();
         let mut range = region(1 << 20).into_range();
+        // A thread's first write to a region gets it a counter.
+        range.copy(0, &[], 4096, &mut NoSum);
         let before = ALLOCATIONS.get();
         write_many(Some(&gate), &mut range);
         write_many(None, &mut range);
@@ -226,12 +228,17 @@ mod direct {
         let limited = Gate::new(Policy::Semaphore { writers_max: 1 }).unwrap();
         let mut range = region(1 << 20).into_range();
         range.copy(0, &[], 1 << 20, &mut NoSum);
-        let run = |work: &mut dyn FnMut()| {
-            // SAFETY: the child uses its own copy of the memory, takes no lock and allocates nothing, and
-            // ends by a system call; the parent waits for it.
+        let run = |prepare: bool, work: &mut dyn FnMut()| {
+            // SAFETY: the child uses its own copy of the memory and ends by a system call; its first writes
+            // take locks and memory that no other thread of this process has at the time: this crate's, and
+            // the C library's, which a fork leaves free. The parent waits for it.
             unsafe {
                 let child = libc::fork();
                 if child == 0 {
+                    if prepare {
+                        // A process's first write makes its table of counters.
+                        work();
+                    }
                     if libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) == 0 {
                         work();
                         libc::syscall(libc::SYS_exit, 7);
@@ -243,7 +250,7 @@ mod direct {
                 status
             }
         };
-        let ended = run(&mut || {
+        let ended = run(true, &mut || {
             write_many(Some(&gate), &mut range);
             write_many(None, &mut range);
             // A free slot costs none either.
@@ -253,7 +260,7 @@ mod direct {
             return; // A kernel without seccomp.
         }
         assert!(libc::WIFEXITED(ended) && libc::WEXITSTATUS(ended) == 7, "status {ended:#x}");
-        let killed = run(&mut || std::thread::yield_now());
+        let killed = run(false, &mut || std::thread::yield_now());
         assert!(libc::WIFSIGNALED(killed) && libc::WTERMSIG(killed) == libc::SIGKILL, "status {killed:#x}");
     }
 }
