@@ -132,6 +132,14 @@ fn both_sides_of_a_mirror_count_and_so_does_a_worker() {
     (0..100).for_each(|_| mirror.copy(0, &[1; 64], 64, &mut NoSum));
     assert_eq!((of(&first).total(), of(&second).total()), (count(6400, 100), count(6400, 100)));
 
+    // A thread finds the cells of a few regions at once; it has more.
+    let mut many: Vec<_> = (0..9).map(|at| region(&format!("one-of-many-{at}"))).collect();
+    for turn in 1..=3 {
+        many.iter_mut().for_each(|(_, range)| range.copy(0, &[1; 64], 64, &mut NoSum));
+        let all_have = |total| many.iter().all(|(path, _)| of(path).total() == total);
+        assert!(all_have(count(64 * turn, turn)), "{turn}");
+    }
+
     let (path, mut range) = region("worker");
     let gate = Gate::new(Policy::Workers { writers_max: 1, is_adaptive: false, cpus: vec![] }).unwrap();
     gate.write_pm(&mut range, 0, &[1; 8192]).unwrap();

@@ -102,6 +102,10 @@ fn a_file_that_was_made_without_a_name_can_get_one() {
     assert_eq!(fs::read(files.at("named")).unwrap(), b"beforeafter");
     let whiteout = renameat_with(CWD, files.at("named"), CWD, files.at("b"), RenameFlags::WHITEOUT);
     assert_eq!(whiteout, Err(rustix::io::Errno::INVAL));
+    // The kernel tells of what was closed a little later.
+    while files.bench.json("responder status pm")["open_files"] != 0 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
     files.kill_and_recover();
     assert_eq!(fs::read(files.below("named")).unwrap(), b"beforeafter");
     assert_eq!(files.bench.json("responder status pm")["dirty_chunks"], 0);
