@@ -1,10 +1,10 @@
-//! `fastness bench cache`: synchronous random writes of 4 KiB to a file on a disk, with and without the write
-//! cache in front of it.
+//! `fastness bench cache`: synchronous random writes of 4 KiB to a file on a disk, with and without the
+//! write cache in front of it.
 //!
 //! The origin is a file in the benchmark's folder, opened directly. Without the cache each write is followed
-//! by a flush; with it a write is durable when it returns, as far as emulated PM goes. Short turns say what a
-//! write costs while the log has room; the overload, a minute of writers that never pause, what is left once
-//! the disk is the limit, and how long the longest write took.
+//! by a flush; with it a write is durable when it returns, as far as emulated PM goes. Short turns, which
+//! end before the log is half full, say what a write costs; the overload, a minute of writers that never
+//! pause, what is left once the disk is the limit, and how long the longest write took.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,9 @@ use crate::{Options, Row};
 
 const BLOCK: usize = 4096;
 const ORIGIN_BYTES: u64 = 1 << 30;
-const REGION_BYTES: u64 = 256 << 20;
+const REGION_BYTES: u64 = 1 << 30;
+/// Writes that fill a third of the log: none of them is delayed.
+const WITH_ROOM: u64 = REGION_BYTES / 3 / (BLOCK as u64 + 256);
 
 /// The file of the region, removed when dropped.
 struct RegionFile(PathBuf);
@@ -67,22 +69,22 @@ impl Order {
     }
 }
 
-/// Writes a second for so long, from so many threads.
+/// Writes a second from so many threads, for so long or until there were so many of them.
 fn writes_per_s(
     writers: usize,
     time: Duration,
+    most: u64,
     write: impl Fn(u64, &[u8]) -> Result<()> + Sync,
 ) -> Result<f64> {
     let (order, done, begun) = (Order(AtomicU64::new(1)), AtomicU64::new(0), Instant::now());
     in_parallel(0..writers, |writer| {
         let data = vec![writer as u8 + 1; BLOCK];
-        while begun.elapsed() < time {
+        while begun.elapsed() < time && done.fetch_add(1, Ordering::Relaxed) < most {
             write(order.next(), &data)?;
-            done.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     })?;
-    Ok(done.into_inner() as f64 / begun.elapsed().as_secs_f64())
+    Ok(done.into_inner().min(most) as f64 / begun.elapsed().as_secs_f64())
 }
 
 fn alone(device: &FileDevice, offset: u64, data: &[u8]) -> Result<()> {
@@ -116,11 +118,12 @@ pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
         let (mut with, mut without) = (Vec::new(), Vec::new());
         for _ in 0..turns {
             let device = OpenOptions::new().open(&path).context("cannot open the origin")?;
-            without.push(writes_per_s(*writers, turn, |offset, data| alone(&device, offset, data))?);
+            without
+                .push(writes_per_s(*writers, turn, WITH_ROOM, |offset, data| alone(&device, offset, data))?);
             drop(device);
             let cache = region.cache(&path)?;
             let cleaner = Cleaner::start(&cache);
-            with.push(writes_per_s(*writers, turn, |offset, data| {
+            with.push(writes_per_s(*writers, turn, WITH_ROOM, |offset, data| {
                 cache.write(offset, data).context("cannot write to the cache")
             })?);
             drop(cleaner);
@@ -133,7 +136,7 @@ pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
         let (value, alone) = (Spread::of(with).median, Spread::of(without).median);
         rows.push(Row {
             name: format!(
-                "synchronous random writes of 4 KiB, {writers} writers, {turn:?} with room in the log"
+                "synchronous random writes of 4 KiB, {writers} writers, with room in the log"
             ),
             value: Some(value),
             unit: "IOPS",
@@ -153,13 +156,14 @@ fn overload(options: Options, region: &RegionFile, path: &Path, medium: &str) ->
     let mut rows = Vec::new();
     for writers in if options.quick { &[8][..] } else { &[1, 8][..] } {
         let device = OpenOptions::new().open(path).context("cannot open the origin")?;
-        let alone =
-            writes_per_s(*writers, Duration::from_secs(2), |offset, data| alone(&device, offset, data))?;
+        let alone = writes_per_s(*writers, Duration::from_secs(2), u64::MAX, |offset, data| {
+            alone(&device, offset, data)
+        })?;
         drop(device);
         let cache = region.cache(path)?;
         let cleaner = Cleaner::start(&cache);
         let write = |offset, data: &[u8]| cache.write(offset, data).context("cannot write to the cache");
-        let rate = writes_per_s(*writers, time, write)?;
+        let rate = writes_per_s(*writers, time, u64::MAX, write)?;
         let status = cache.status();
         drop(cleaner);
         cache.detach().context("cannot end the cache")?;
