@@ -6,7 +6,7 @@ use fastness_daemon::{Client, ClientError, JobReport, Request, control_socket, r
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::{Context, Result, refuse};
+use crate::error::{Context, Result, not_running, refuse};
 use crate::output::progress_bar;
 
 /// A connection to the process that has the pool.
@@ -51,7 +51,7 @@ pub(crate) fn only_pool(pool: Option<String>) -> Result<String> {
     let running: Vec<fastness_daemon::PoolReport> = ask_all(None, &Request::Status)?;
     match &running[..] {
         [one] => Ok(one.name.clone()),
-        [] => Err(refuse("no pool is running; `fastness up` creates one")),
+        [] => Err(not_running("no pool is running; `fastness up` creates one")),
         several => {
             let names: Vec<_> = several.iter().map(|pool| pool.name.as_str()).collect();
             Err(refuse(format!("several pools are running; name one of them: {}", names.join(", "))))

@@ -61,9 +61,15 @@ pub(crate) fn open_new(path: &str, create_bytes: Option<u64>, is_forced: bool) -
 /// What data on a device may be worth keeping.
 fn contents(device: &Device) -> Option<String> {
     match device.probe() {
+        // Whoever destroyed it gave the device away.
+        Ok(probe) if probe.config.state == PoolState::Destroyed => {}
         Ok(probe) => return Some(format!("a device of pool {} on it", probe.config.name)),
         Err(PoolError::OtherVersion { .. }) => return Some("a pool of another version on it".to_owned()),
+        Err(PoolError::DamagedLabels { .. }) => return Some("damaged labels of a pool on it".to_owned()),
         Err(_) => {}
+    }
+    if let Some(region) = RegionWitness::at(Path::new(&device.path)) {
+        return Some(format!("the log of pool {} on it", region.pool));
     }
     let len = SIGNATURE_BYTES.min(device.device.len_bytes() as usize);
     let mut bytes = AlignedBuf::zeroed(len, device.device.info().memory_align_bytes.max(4096));
@@ -98,6 +104,11 @@ pub struct Found {
 }
 
 impl Found {
+    /// Whether it was destroyed.
+    pub fn is_destroyed(&self) -> bool {
+        self.config.state == PoolState::Destroyed
+    }
+
     /// Whether its last process ended without exporting it.
     pub fn was_left_open(&self) -> bool {
         self.config.state == PoolState::Active

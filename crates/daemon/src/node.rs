@@ -40,6 +40,8 @@ pub struct NodeOptions {
     pub pool: PoolOptions,
     /// Whether the devices are remembered for the next import by name.
     pub remembers: bool,
+    /// Whether nothing is served and mounted that was before.
+    pub is_quiet: bool,
     /// Where its parts may be, and what part of the log may be given up; acknowledged writes are then lost.
     pub places: Places,
     /// Receives the progress of the import.
@@ -130,8 +132,10 @@ impl Node {
         });
         node.options.watch.begin(ImportStep::Serve);
         node.remember();
-        node.serve_kept();
-        node.mount_kept();
+        if !node.options.is_quiet {
+            node.serve_kept();
+            node.mount_kept();
+        }
         node.note_imported();
         Ok(node)
     }
@@ -242,7 +246,7 @@ impl Node {
         }
         let _unchanged = (!request.may_come_any_time()).then(|| fastness_sync::read(&self.changing));
         match request {
-            Request::Clear { is_degraded } => answer(self.clear(is_degraded)?),
+            Request::Clear { is_degraded, device } => answer(self.clear(is_degraded, device.as_deref())?),
             Request::PoolProperties => answer(self.pool_properties()),
             Request::SetPoolProperty { property, value } => {
                 answer(self.set_pool_property(&property, &value)?)
@@ -346,15 +350,23 @@ impl Node {
     }
 
     fn destroy(&self, is_forced: bool) -> Result<(), Failure> {
+        // What is refused ends nothing.
+        self.pool().check_destroyable()?;
         self.refuse_in_use(None, is_forced)?;
         self.quiet();
+        // Where its devices are stays remembered: it may be imported again.
         let result = self.pool().destroy();
-        if self.options.remembers {
-            // A hint only.
-            let _ = remember_devices(&self.name(), &[]);
-        }
-        *lock(&self.ending) = Some(Ending::Destroyed);
+        *lock(&self.ending) = Some(if result.is_ok() { Ending::Destroyed } else { Ending::Request });
         Ok(result?)
+    }
+
+    /// Ends a node that could not begin: exports the pool, as far as that goes.
+    pub fn give_up(&self) {
+        self.quiet();
+        if let Err(error) = self.pool().export() {
+            self.journal.note(format!("the pool was not exported: {}", fastness_base::chain(&error)));
+        }
+        self.pool().release();
     }
 
     /// Lets [`run`](Self::run) return, if a request has ended the node; called after its answer has been

@@ -85,7 +85,7 @@ pub struct DeviceReport {
     /// GUID, hexadecimal.
     pub guid: String,
     /// `online`, `stale`, `failed` (a flush), `full` (less space below it than it reports), `failing` (a
-    /// write of something new) or `missing`.
+    /// write of something new), `offline` (a user said so) or `missing`.
     pub state: String,
     /// Reads that failed.
     pub read_errors: u64,

@@ -6,6 +6,7 @@ use fastness_base::ErrorKind;
 use fastness_store::{Device, DeviceStatus, PoolError, REGIONS_MAX, VdevClass};
 
 use crate::devices::{open_new, open_vdevs};
+use crate::layout::check_layout;
 use crate::jobs::{SCRUB, Tell, Work};
 use crate::log_device::is_persistent_memory;
 use crate::node::Node;
@@ -39,7 +40,7 @@ pub fn split_regions(vdevs: &[VdevRequest], pm: PmUse) -> Result<(Vec<String>, V
 
 impl Node {
     /// The device of that path or GUID.
-    fn find(&self, device: &str) -> Result<DeviceStatus, Failure> {
+    pub(crate) fn find(&self, device: &str) -> Result<DeviceStatus, Failure> {
         Ok(self.find_with_vdev(device)?.2)
     }
 
@@ -48,12 +49,28 @@ impl Node {
             let real = |path: &str| Path::new(path).canonicalize().ok();
             path == device || real(path).is_some_and(|path| Some(path) == real(device))
         };
+        // Its path or GUID, or else the last part of its path, if that is not the name of another as well.
+        let is_called = |side: &DeviceStatus| {
+            Path::new(&side.path).file_name().is_some_and(|name| name.to_str() == Some(device))
+        };
+        let mut called = Vec::new();
         for (id, class, sides) in self.pool().status().vdevs {
             for side in sides {
                 if same(&side.path) || side.guid.to_string() == device {
                     return Ok((id, class, side));
                 }
+                if is_called(&side) {
+                    called.push((id, class, side));
+                }
             }
+        }
+        if called.len() > 1 {
+            let paths: Vec<_> = called.iter().map(|(.., side)| side.path.as_str()).collect();
+            let text = format!("several devices are called {device}: {}; give a path", paths.join(", "));
+            return Err(Failure::refuse(ErrorKind::Invalid, text));
+        }
+        if let Some(found) = called.pop() {
+            return Ok(found);
         }
         let text = format!(
             "{device} is no device of pool {}: give its path or GUID as `pool status` shows it",
@@ -63,6 +80,7 @@ impl Node {
     }
 
     pub(crate) fn add(&self, vdevs: &[VdevRequest], is_forced: bool, pm: PmUse) -> Result<(), Failure> {
+        check_layout(vdevs, self.has_mirrors(), is_forced)?;
         let (regions, vdevs) = split_regions(vdevs, pm)?;
         self.check_log_vdevs(&vdevs)?;
         for spec in open_vdevs(&vdevs, None, is_forced)? {
@@ -81,6 +99,12 @@ impl Node {
         Ok(())
     }
 
+    /// Whether a vdev for data is a mirror.
+    fn has_mirrors(&self) -> bool {
+        let vdevs = self.pool().config().vdevs;
+        vdevs.iter().any(|vdev| vdev.class == VdevClass::Normal && vdev.devices.len() > 1)
+    }
+
     /// Adds vdevs to a suspended pool, and resumes it.
     pub(crate) fn add_to_suspended(&self, vdevs: &[VdevRequest], is_forced: bool) -> Result<(), Failure> {
         if vdevs.iter().any(|vdev| vdev.is_log) {
@@ -90,6 +114,7 @@ impl Node {
             );
             return Err(Failure::refuse(ErrorKind::Closed, text));
         }
+        check_layout(vdevs, self.has_mirrors(), is_forced)?;
         self.go_on(false, open_vdevs(vdevs, None, is_forced)?)?;
         self.journal.note(format!("{} vdevs added", vdevs.len()));
         self.remember();

@@ -461,7 +461,7 @@ fn a_full_pool_that_was_suspended_is_cleared() {
 
 fn add(path: &std::path::Path) -> Request {
     let devices = vec![path.display().to_string()];
-    let vdevs = vec![fastness_daemon::VdevRequest { is_log: false, devices }];
+    let vdevs = vec![fastness_daemon::VdevRequest { is_log: false, is_mirror: false, devices }];
     Request::Add { vdevs, is_forced: false, pm: fastness_daemon::PmUse::default() }
 }
 

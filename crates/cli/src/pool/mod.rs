@@ -81,11 +81,14 @@ pub(crate) enum PoolCommand {
     Scrub(ScrubArgs),
     /// Compare allocated with referenced space; exit code 1 if they differ
     Check(CheckArgs),
-    /// Resume a suspended pool whose devices are back; nothing in its memory is lost
+    /// Resume a suspended pool whose devices are back; nothing in its memory is lost. Of any other pool, set
+    /// the counters of errors back to zero
     #[command(after_help = CLEAR)]
     Clear {
         /// The pool
         pool: String,
+        /// Clear the counters of this device only
+        device: Option<String>,
         /// Resume although an up-to-date side of a mirror is missing
         #[arg(long)]
         degraded: bool,
@@ -108,7 +111,8 @@ pub(crate) enum PoolCommand {
         /// The pool; may be omitted if only one is running
         pool: Option<String>,
     },
-    /// Destroy a pool and everything in it
+    /// Destroy a pool and everything in it. `pool import -D` brings it back, until something overwrites its
+    /// devices
     Destroy {
         /// The pool
         pool: String,
@@ -121,7 +125,9 @@ const CLEAR: &str = "\
 A pool that could not make a transaction group durable is suspended (`fastness status` says why). While it is, with
 failmode=wait requests of clients wait, with failmode=continue they fail. This command opens the devices again, imports
 the pool, replays its log, writes the changes that were only in memory, and resumes the waiting requests. If it fails,
-they keep waiting.";
+they keep waiting.
+The counters that `pool status` shows count from the import, or from this command on. Blocks that a scrub found without
+a right copy stay listed until they are written again or freed.";
 
 const ADD: &str = "\
 Examples:
@@ -159,7 +165,7 @@ pub(crate) struct AddArgs {
     /// Vdevs, as for `pool create`
     #[arg(required = true)]
     vdevs: Vec<String>,
-    /// Destroy the contents of the devices
+    /// Destroy the contents of the devices, and accept vdevs that look like a mistake
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
@@ -280,7 +286,9 @@ pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> Result<Outcome> 
         }
         PoolCommand::Scrub(ScrubArgs { pool, wait, .. }) => long(&pool, &Request::Scrub { wait }, wait, out),
         PoolCommand::Check(args) => check(args, out),
-        PoolCommand::Clear { pool, degraded } => done(&pool, &Request::Clear { is_degraded: degraded }),
+        PoolCommand::Clear { pool, device, degraded } => {
+            done(&pool, &Request::Clear { is_degraded: degraded, device })
+        }
         PoolCommand::Set { assignment, pools } => properties::set(assignment, &pools),
         PoolCommand::Get(args) => properties::get(&args, out),
         PoolCommand::Sync { pool } => {

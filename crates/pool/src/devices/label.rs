@@ -78,6 +78,8 @@ fn seal(magic: u64, place: u64, device: Guid, pool: Guid, payload: &[u8], slot_b
 #[derive(Debug, PartialEq, Eq)]
 enum Slot {
     Empty,
+    /// Something that no pool has written.
+    Foreign,
     Damaged,
     Other(u32),
     Whole { device: Guid, pool: Guid, payload: Vec<u8> },
@@ -102,7 +104,11 @@ fn open_slot(magic: u64, place: u64, slot: &[u8]) -> Slot {
         }
         Some(Slot::Whole { device, pool, payload: head.take(len)?.to_vec() })
     };
-    parse().unwrap_or(Slot::Damaged)
+    parse().unwrap_or_else(|| {
+        // One that no longer has either of these was overwritten, whatever it was before.
+        let is_ours = slot[..8] == magic.to_le_bytes() || slot[16..24] == place.to_le_bytes();
+        if is_ours { Slot::Damaged } else { Slot::Foreign }
+    })
 }
 
 /// What the labels of a device say.
@@ -204,7 +210,7 @@ pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<L
         for index in 0..2 {
             let at = SLOT_START + index * SLOT_BYTES as u64;
             match open_slot(MAGIC_CONFIG, start + at, &label[at as usize..][..SLOT_BYTES]) {
-                Slot::Empty => {}
+                Slot::Empty | Slot::Foreign => {}
                 Slot::Damaged => damaged += 1,
                 Slot::Other(version) => other = Some(version),
                 Slot::Whole { device, payload, .. } => match PoolConfig::decode(&payload) {
@@ -237,7 +243,7 @@ pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<L
                     }
                 }
                 Slot::Damaged => damaged += 1,
-                Slot::Empty | Slot::Other(_) => {}
+                Slot::Empty | Slot::Foreign | Slot::Other(_) => {}
             }
         }
     }

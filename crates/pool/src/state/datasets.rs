@@ -110,6 +110,19 @@ impl Namespace {
         self.children.range((0, String::new())..(1, String::new())).next().map(|(_, root)| *root)
     }
 
+    /// Gives the root the name of the pool, as the labels have it: an import may have changed that. Returns
+    /// its number and its row, if that has changed and must be stored.
+    pub(crate) fn name_root(&mut self, name: &str) -> Option<(u64, Vec<u8>)> {
+        let root = self.root()?;
+        let mut row = write(&self.by_id[&root].row);
+        if row.name == name {
+            return None;
+        }
+        self.children.remove(&(0, std::mem::replace(&mut row.name, name.to_owned())));
+        self.children.insert((0, name.to_owned()), root);
+        Some((root, row.encode()))
+    }
+
     /// The dataset and all below it.
     pub(crate) fn tree(&self, id: u64) -> Vec<u64> {
         let mut all = vec![id];

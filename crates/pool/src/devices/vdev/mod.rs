@@ -125,6 +125,8 @@ pub(crate) struct Side {
     pub(crate) path: String,
     /// `None`: missing.
     pub(crate) device: Option<Arc<dyn BlockDevice>>,
+    /// A user has taken it offline. Not stored: an import finds it stale.
+    pub(crate) is_offline: bool,
     is_stale: AtomicBool,
     is_given_up: AtomicBool,
     counters: Counters,
@@ -139,7 +141,7 @@ impl Side {
     ) -> Side {
         let is_stale = AtomicBool::new(state != DeviceState::Online || device.is_none());
         let is_given_up = AtomicBool::new(state == DeviceState::GivenUp);
-        Side { guid, path, device, is_stale, is_given_up, counters: Counters::default() }
+        Side { guid, path, device, is_offline: false, is_stale, is_given_up, counters: Counters::default() }
     }
 
     pub(crate) fn is_stale(&self) -> bool {
@@ -184,6 +186,11 @@ impl Side {
         }
     }
 
+    pub(crate) fn clear_errors(&self) {
+        let Counters { read, write, checksum, healed } = &self.counters;
+        [read, write, checksum, healed].into_iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+    }
+
     pub(crate) fn errors(&self) -> DeviceErrors {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DeviceErrors {
@@ -198,6 +205,7 @@ impl Side {
     pub(crate) fn unusable(&self) -> PoolError {
         let why = match self.device {
             Some(_) => "it failed a flush; take it offline, and online again",
+            None if self.is_offline => "it is offline; bring it online first",
             None => "it is missing",
         };
         PoolError::Busy { name: self.path.clone(), why }
