@@ -274,9 +274,7 @@ impl OpenError {
             OpenError::InUse { .. } => ErrorKind::Retry,
             OpenError::Poisoned { .. } => ErrorKind::Closed,
             OpenError::NoSpace { .. } => ErrorKind::NoSpace,
-            OpenError::ReadOnly { source, .. } => {
-                ErrorKind::of_denial(source).unwrap_or(ErrorKind::Invalid)
-            }
+            OpenError::ReadOnly { source, .. } => ErrorKind::of_denial(source).unwrap_or(ErrorKind::Invalid),
             OpenError::Io { source, .. } => match source.raw_os_error() {
                 Some(libc::EACCES | libc::EPERM) => ErrorKind::Denied,
                 Some(libc::EIO | libc::ENXIO | libc::ENODEV | libc::ENOMEDIUM) => ErrorKind::MediaFailed,

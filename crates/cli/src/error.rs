@@ -114,7 +114,9 @@ impl<T, E: Into<CliError>> Context<T> for Result<T, E> {
 fn it_says(kind: ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::Bug => Some("this is a defect of fastness; please report it"),
-        ErrorKind::Denied => Some("look at its owner and mode, or run the command as the user who has the right"),
+        ErrorKind::Denied => {
+            Some("look at its owner and mode, or run the command as the user who has the right")
+        }
         ErrorKind::AddressInUse => Some("choose another port or socket, or end what listens there"),
         _ => None,
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use fastness_base::ErrorKind;
 use fastness_daemon::{
-    Among, Client, Control, Ending, Failure, ImportStep, ImportWatch, Node, NodeOptions, PATIENCE, PoolReport,
-    Request, Search, control_socket, find_devices, run_dir, running_pools,
+    Among, Client, Control, Ending, Failure, ImportStep, ImportWatch, Node, NodeOptions, PATIENCE,
+    PoolReport, Request, Search, control_socket, find_devices, run_dir, running_pools,
 };
 use fastness_store::{Consent, ImportOptions, MissingLog, Places, PoolOptions};
 

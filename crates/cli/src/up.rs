@@ -146,7 +146,8 @@ fn make_folder(dir: &Path, made: &mut Made) -> Result<PathBuf> {
     made.note(dir);
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error).with_context(cannot),
-        _ => {}
+        _ if dir.is_dir() => {}
+        _ => return Err(refuse(format!("{} is no folder", dir.display()))),
     }
     dir.canonicalize().with_context(|| format!("cannot use {}", dir.display()))
 }

@@ -25,7 +25,8 @@ impl Node {
         }
         let guid = device.map(|device| self.find(device)).transpose()?.map(|side| side.guid);
         self.pool().clear_errors(guid)?;
-        self.journal.note(format!("the counters of errors of {} are cleared", device.unwrap_or("all devices")));
+        self.journal
+            .note(format!("the counters of errors of {} are cleared", device.unwrap_or("all devices")));
         Ok(())
     }
 

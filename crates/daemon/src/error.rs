@@ -100,9 +100,7 @@ impl StartError {
             StartError::Log(error) => error.kind(),
             StartError::Control { source, .. } => bind_kind(source),
             StartError::Busy { .. } => ErrorKind::Retry,
-            StartError::RunDir { source, .. } => {
-                ErrorKind::of_denial(source).unwrap_or(ErrorKind::Invalid)
-            }
+            StartError::RunDir { source, .. } => ErrorKind::of_denial(source).unwrap_or(ErrorKind::Invalid),
             StartError::InUse { .. }
             | StartError::NotFound { .. }
             | StartError::Ambiguous { .. }

@@ -8,9 +8,8 @@ use fastness_store::real;
 use crate::protocol::{Failure, VdevRequest};
 
 /// Words of a command line for vdevs: a pool of such a name is one whose name was forgotten.
-const KEYWORDS: [&str; 11] = [
-    "mirror", "log", "raidz", "raidz1", "raidz2", "raidz3", "draid", "spare", "cache", "special", "dedup",
-];
+const KEYWORDS: [&str; 11] =
+    ["mirror", "log", "raidz", "raidz1", "raidz2", "raidz3", "draid", "spare", "cache", "special", "dedup"];
 
 fn refuse(text: String) -> Failure {
     Failure::refuse(ErrorKind::Invalid, text)

@@ -72,7 +72,8 @@ pub use mount::check_files_offline;
 pub use nbd::check_address;
 pub use node::{Ending, Node, NodeOptions};
 pub use paths::{
-    absolute, all_known_devices, control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket,
+    absolute, all_known_devices, control_socket, known_devices, remember_devices, run_dir, running_pools,
+    volume_socket,
 };
 pub use protocol::{Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, VdevRequest};
 pub use report::{

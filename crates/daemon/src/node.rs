@@ -132,6 +132,7 @@ impl Node {
         });
         node.options.watch.begin(ImportStep::Serve);
         node.remember();
+        node.expand_all();
         if !node.options.is_quiet {
             node.serve_kept();
             node.mount_kept();
@@ -276,6 +277,7 @@ impl Node {
             Request::Online { device, path, wait } => {
                 answer(self.online(&device, path.as_deref(), wait, tell)?)
             }
+            Request::Expand { device } => answer(self.expand(&device)?),
             Request::Datasets => answer(self.datasets()),
             Request::CreateDataset { name, properties, with_parents } => {
                 answer(self.create_dataset(&name, &properties, with_parents)?)

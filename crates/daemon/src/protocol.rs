@@ -128,6 +128,10 @@ pub enum Request {
         path: Option<String>,
         wait: bool,
     },
+    /// Uses what a device has grown by. Answer: how many bytes the pool is larger.
+    Expand {
+        device: String,
+    },
     Replace {
         old: String,
         new: String,

@@ -6,8 +6,8 @@ use fastness_base::ErrorKind;
 use fastness_store::{Device, DeviceStatus, PoolError, REGIONS_MAX, VdevClass};
 
 use crate::devices::{open_new, open_vdevs};
-use crate::layout::check_layout;
 use crate::jobs::{SCRUB, Tell, Work};
+use crate::layout::check_layout;
 use crate::log_device::is_persistent_memory;
 use crate::node::Node;
 use crate::protocol::{Failure, PmUse, VdevRequest};
@@ -200,6 +200,16 @@ impl Node {
         self.pool().offline(self.find(device)?.guid)?;
         self.journal.note(format!("{device} is offline"));
         Ok(())
+    }
+
+    /// Uses what a device, and the other sides of its mirror, have grown by; returns by how much.
+    pub(crate) fn expand(&self, device: &str) -> Result<u64, Failure> {
+        self.refuse_region(device, "online")?;
+        let bytes = self.pool().expand(self.find(device)?.guid)?;
+        if bytes > 0 {
+            self.journal.note(format!("{device} has {bytes} bytes more"));
+        }
+        Ok(bytes)
     }
 
     /// Opens a side that is missing or has failed, and copies onto it what it missed.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fastness_base::ErrorKind;
 use fastness_daemon::{
-    Control, Node, NodeOptions, VdevRequest, check_layout, check_new_regions, check_pool_name, control_socket,
-    open_vdevs, patiently, run_dir, split_regions,
+    Control, Node, NodeOptions, VdevRequest, check_layout, check_new_regions, check_pool_name,
+    control_socket, open_vdevs, patiently, run_dir, split_regions,
 };
 use fastness_store::{Consent, Device, FailMode, ImportOptions, Pool, PoolError, Property};
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use fastness_daemon::{Found, all_known_devices, PoolReport, Request, absolute, scan};
+use fastness_daemon::{Found, PoolReport, Request, absolute, all_known_devices, scan};
 use fastness_store::Consent;
 
 use crate::connect::{ask_all, print_json};

@@ -216,6 +216,9 @@ pub(crate) struct OnlineArgs {
     /// Its new path, if it has moved
     #[arg(long)]
     path: Option<String>,
+    /// Use what it, and the other sides of its mirror, have grown by; see also the property autoexpand
+    #[arg(short, long, conflicts_with_all = ["path", "wait"])]
+    expand: bool,
     /// Wait until it is done, and show the progress
     #[arg(short, long)]
     wait: bool,
@@ -274,7 +277,12 @@ pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> Result<Outcome> 
             long(&pool, &request, wait, out)
         }
         PoolCommand::Offline { pool, device } => done(&pool, &Request::Offline { device }),
-        PoolCommand::Online(OnlineArgs { pool, device, path, wait }) => {
+        PoolCommand::Online(OnlineArgs { pool, device, expand: true, .. }) => {
+            let bytes: u64 = ask(&pool, &Request::Expand { device })?;
+            writeln!(out, "the pool is {} larger", short(bytes))?;
+            Ok(Outcome::Clean)
+        }
+        PoolCommand::Online(OnlineArgs { pool, device, path, wait, .. }) => {
             let path = path.map(|path| vdevs::absolute(&path)).transpose()?;
             long(&pool, &Request::Online { device, path, wait }, wait, out)
         }

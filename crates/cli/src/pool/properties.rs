@@ -13,6 +13,7 @@ use crate::table::table;
 
 pub(super) const HELP: &str = "\
 Properties:
+  autoexpand     off | on             use devices that have grown at each import; without it, `pool online -e`
   failmode       wait | continue      requests while the pool is suspended: wait for `fastness pool clear`, or fail
   feature@NAME   enabled | active     whether the pool's contents need a program that knows NAME; read-only
 Examples:

@@ -75,7 +75,10 @@ impl Import {
     /// This import as a command of its own.
     fn command(&self) -> Result<Command> {
         let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-        command.args(["pool", "import", &self.name]).args(&self.new_name).args(["--foreground", "--announce"]);
+        command
+            .args(["pool", "import", &self.name])
+            .args(&self.new_name)
+            .args(["--foreground", "--announce"]);
         command.args(self.bounds.arguments());
         for place in &self.places {
             command.arg("-d").arg(place);

@@ -82,7 +82,11 @@ enum Slot {
     Foreign,
     Damaged,
     Other(u32),
-    Whole { device: Guid, pool: Guid, payload: Vec<u8> },
+    Whole {
+        device: Guid,
+        pool: Guid,
+        payload: Vec<u8>,
+    },
 }
 
 fn open_slot(magic: u64, place: u64, slot: &[u8]) -> Slot {
@@ -214,7 +218,12 @@ pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<L
                 Slot::Damaged => damaged += 1,
                 Slot::Other(version) => other = Some(version),
                 Slot::Whole { device, payload, .. } => match PoolConfig::decode(&payload) {
-                    Some(config) if best.as_ref().is_none_or(|(_, b)| b.generation < config.generation) => {
+                    // At the end of a device that has grown there may be the label of a pool from before.
+                    Some(config)
+                        if best.as_ref().is_none_or(|(guid, b)| {
+                            *guid == device && b.guid == config.guid && b.generation < config.generation
+                        }) =>
+                    {
                         best = Some((device, config));
                     }
                     Some(_) => {}

@@ -166,7 +166,7 @@ fn open_shared(
 ) -> Result<Shared> {
     let mut allocator = Allocator::default();
     for vdev in vdevs.all().iter().filter(|vdev| vdev.class == VdevClass::Normal) {
-        allocator.add_vdev(vdev.id, vdev.units);
+        allocator.add_vdev(vdev.id, vdev.units());
     }
     let allocator = Arc::new(Mutex::new(allocator));
     let meta = MetaFile::new(vdevs.clone(), allocator.clone(), options.has_txg_thread);

@@ -53,7 +53,7 @@ impl Pool {
         if spec.class == VdevClass::Normal {
             // Only now: nothing may be stored on a vdev that no label names.
             let mut allocator = lock(&shared.space.allocator);
-            allocator.add_vdev(id, vdev.units);
+            allocator.add_vdev(id, vdev.units());
             // At once: a full pool has nothing to sync before it.
             shared.note_free(&allocator);
         } else {
@@ -138,8 +138,8 @@ impl Pool {
             self.check_changeable()?;
             let (vdev, mut sides, _) = self.find_side(to)?;
             let len_bytes = device.device.len_bytes();
-            if data_units(len_bytes) < vdev.units {
-                return Err(label::too_small(device.path, len_bytes, vdev.units));
+            if data_units(len_bytes) < vdev.units() {
+                return Err(label::too_small(device.path, len_bytes, vdev.units()));
             }
             label::erase(&*device.device)?;
             let state = DeviceState::Stale;

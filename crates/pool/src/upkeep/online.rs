@@ -34,10 +34,7 @@ impl Pool {
             let _no_log_io = write(&vdev.log_io);
             let is_other = |index: &usize| *index != at && !sides[*index].is_stale();
             if (0..sides.len()).find(is_other).is_none() {
-                return Err(PoolError::Busy {
-                    name: sides[at].path.clone(),
-                    why: NO_OTHER,
-                });
+                return Err(PoolError::Busy { name: sides[at].path.clone(), why: NO_OTHER });
             }
             sides[at] = Arc::new(sides[at].taken_offline());
             vdev.set_sides(sides);
@@ -75,8 +72,8 @@ impl Pool {
             return Err(PoolError::Removed { path: device.path, guid: probe.guid, pool: config.name });
         }
         let len_bytes = device.device.len_bytes();
-        if data_units(len_bytes) < vdev.units {
-            return Err(label::too_small(device.path, len_bytes, vdev.units));
+        if data_units(len_bytes) < vdev.units() {
+            return Err(label::too_small(device.path, len_bytes, vdev.units()));
         }
         let before = sides.clone();
         sides[at] = Arc::new(sides[at].with_device(device.path, Some(device.device)));

@@ -181,3 +181,18 @@ fn every_flipped_bit_of_a_slot_is_found() {
         assert_eq!(open_slot(MAGIC_CONFIG, 4096, &flipped), Slot::Damaged, "bit {bit}");
     }
 }
+
+/// The space that a device has grown by may hold the label of an older pool, of whatever generation.
+#[test]
+fn a_label_from_before_at_the_end_of_a_device_that_has_grown_is_ignored() {
+    let long = 2 * DEVICE_BYTES_MIN;
+    let before = device(MemImage::zeroed(long));
+    let other = PoolConfig { guid: Guid(99), ..config(9) };
+    write_config(&*before, Guid(98), &other).unwrap();
+    let now = device(MemImage::zeroed(DEVICE_BYTES_MIN));
+    write_config(&*now, Guid(7), &config(1)).unwrap();
+    let mut image = before.inner().image();
+    image.write(0, &now.inner().image().to_vec());
+    let labels = found(&image).unwrap();
+    assert_eq!((labels.device, labels.config), (Guid(7), config(1)));
+}

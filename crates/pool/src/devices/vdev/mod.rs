@@ -5,6 +5,7 @@
 //! caller's checksum verifies each read; if one side is wrong and another is right, the wrong one is
 //! rewritten and counted.
 
+mod counters;
 mod log_io;
 mod sides;
 mod stripe;
@@ -16,12 +17,14 @@ use std::sync::{Arc, Mutex, RwLock};
 use fastness_blkdev::{AlignedBuf, BlockDevice, BlockError};
 use fastness_remote::Access;
 
+pub use counters::DeviceErrors;
 pub(crate) use stripe::{Vdevs, failed};
 pub(crate) use write::Write;
 
 use crate::codec::checksum;
 use crate::devices::config::{DeviceConfig, DeviceState, VdevClass, VdevConfig};
 use crate::devices::label::DATA_START_BYTES;
+use crate::devices::vdev::counters::Counters;
 use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Place, UNIT_BYTES};
 use crate::order;
@@ -98,27 +101,6 @@ impl Device {
     }
 }
 
-/// Counters of one device in a pool.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DeviceErrors {
-    /// Reads that failed.
-    pub read: u64,
-    /// Writes and flushes that failed.
-    pub write: u64,
-    /// Reads that returned something other than what was written.
-    pub checksum: u64,
-    /// Blocks that were rewritten from another side.
-    pub healed: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    read: AtomicU64,
-    write: AtomicU64,
-    checksum: AtomicU64,
-    healed: AtomicU64,
-}
-
 /// One device of a vdev.
 pub(crate) struct Side {
     pub(crate) guid: Guid,
@@ -175,30 +157,15 @@ impl Side {
 
     /// Continues the counters of another side.
     pub(crate) fn take_counters(&self, other: &Side) {
-        let pairs = [
-            (&self.counters.read, &other.counters.read),
-            (&self.counters.write, &other.counters.write),
-            (&self.counters.checksum, &other.counters.checksum),
-            (&self.counters.healed, &other.counters.healed),
-        ];
-        for (own, other) in pairs {
-            own.store(other.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
+        self.counters.set(other.errors());
     }
 
     pub(crate) fn clear_errors(&self) {
-        let Counters { read, write, checksum, healed } = &self.counters;
-        [read, write, checksum, healed].into_iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+        self.counters.set(DeviceErrors::default());
     }
 
     pub(crate) fn errors(&self) -> DeviceErrors {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        DeviceErrors {
-            read: get(&self.counters.read),
-            write: get(&self.counters.write),
-            checksum: get(&self.counters.checksum),
-            healed: get(&self.counters.healed),
-        }
+        self.counters.get()
     }
 
     /// Why the side is not writable.
@@ -221,7 +188,7 @@ impl Side {
 pub(crate) struct Vdev {
     pub(crate) id: u16,
     pub(crate) class: VdevClass,
-    pub(crate) units: u64,
+    units: AtomicU64,
     sides: RwLock<Vec<Arc<Side>>>,
     turn: AtomicU64,
     /// A write failed because the device is out of space.
@@ -251,7 +218,7 @@ impl Vdev {
         Vdev {
             id,
             class,
-            units,
+            units: AtomicU64::new(units),
             listed: Mutex::new(sides.clone()),
             sides: RwLock::new(sides),
             turn: AtomicU64::new(0),
@@ -260,6 +227,16 @@ impl Vdev {
             judging: Mutex::new(()),
             log_io: ordered::RwLock::new(()),
         }
+    }
+
+    /// Units of its data area.
+    pub(crate) fn units(&self) -> u64 {
+        self.units.load(Ordering::SeqCst)
+    }
+
+    /// It has more space. Nothing may be allocated there before the labels say so.
+    pub(crate) fn set_units(&self, units: u64) {
+        self.units.store(units, Ordering::SeqCst);
     }
 
     pub(crate) fn sides(&self) -> Vec<Arc<Side>> {
@@ -285,7 +262,7 @@ impl Vdev {
         VdevConfig {
             id: self.id,
             class: self.class,
-            units: self.units,
+            units: self.units(),
             devices: read(&self.sides).iter().map(device).collect(),
         }
     }
