@@ -77,9 +77,9 @@ Exit codes:
 
 /// Storage on persistent memory.
 ///
-/// A synchronous write takes about as long as copying its bytes into persistent memory, and nothing
+/// A synchronous write waits for a copy of its bytes in persistent memory instead of a disk, and nothing
 /// acknowledged is lost. Without persistent memory, a file can stand in for it; the program then says what
-/// survives.
+/// survives. Nothing has run on hardware with persistent memory yet.
 #[derive(Debug, Parser)]
 #[command(name = "fastness", version, after_help = EXIT_CODES)]
 struct Cli {

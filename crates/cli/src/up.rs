@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fastness_daemon::{
-    Address, ImportStep, ImportWatch, MountRequest, Node, NodeOptions, PmUse, PoolReport, check_address,
+    Address, ImportStep, ImportWatch, MountRequest, Node, NodeOptions, PmUse, PoolReport, RegionReport, check_address,
     check_pool_name, patiently,
 };
 use fastness_store::{Consent, Device, ImportOptions, KindId, Places, Pool, PoolError, Property, VdevSpec};
@@ -299,7 +299,15 @@ fn say(
     let served = served.ok_or_else(|| refuse(format!("{volume} is not served")))?;
     let device = &pool.vdevs[0].devices[0];
     let log = match &pool.log {
-        Some(log) if log.kind == "pmem" => format!("{} (synchronous writes take microseconds)", log.medium),
+        Some(log) if log.kind == "pmem" => {
+            // An ordinary file that does not stand in for persistent memory is synced to its disk.
+            let waits = |region: &RegionReport| !region.emulates && log.medium.contains("ordinary file");
+            let words = match log.regions.iter().any(waits) {
+                true => "synchronous writes wait until its disk has them",
+                false => "synchronous writes take microseconds",
+            };
+            format!("{} ({words})", log.medium)
+        }
         Some(log) => format!("{} (synchronous writes wait for a flush of it; see --pm)", log.medium),
         None => "none".to_owned(),
     };

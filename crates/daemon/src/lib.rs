@@ -55,6 +55,7 @@ mod service;
 mod status;
 mod topology;
 mod volumes;
+mod watch;
 
 pub use client::{Client, ClientError};
 pub use control::Control;

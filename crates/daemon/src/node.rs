@@ -216,7 +216,7 @@ impl Node {
     /// Errors of the export after a signal; the pool is closed all the same, and the next import finds the
     /// last synced txg.
     pub fn run(&self) -> Result<Ending, PoolError> {
-        let ending = lock(&self.endings.1).recv().unwrap_or(Ending::Signal);
+        let ending = self.watch(&lock(&self.endings.1));
         let mut result = Ok(ending);
         if ending == Ending::Signal {
             self.quiet();

@@ -1,7 +1,7 @@
 //! `fastness pool import`.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fastness_daemon::{Found, PoolReport, Request, absolute, all_known_devices, scan};
@@ -131,7 +131,7 @@ impl ImportArgs {
         if is_everything {
             places.push(PathBuf::from("/dev"));
             let known = all_known_devices().into_iter().map(PathBuf::from);
-            places.extend(known.filter(|path| !path.starts_with("/dev") && path.exists()));
+            places.extend(known.filter(|path| path.parent() != Some(Path::new("/dev")) && path.exists()));
         }
         let (mut found, unreadable) = scan(&places);
         for device in unreadable.iter().filter(|_| !is_everything) {

@@ -117,5 +117,5 @@ pub const MISTAKES: &[Row] = &[
     ("up small --no-mount", INVALID, &["small is no folder"]),
     ("log create ext4", INVALID, &["ext4 already exists", "--force"]),
     ("log verify tank -d .", INVALID, &["tank is running"]),
-    ("log info region", INVALID, &["no log"]),
+    ("log recover region", INVALID, &["holds no log", "log create"]),
 ];

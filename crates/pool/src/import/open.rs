@@ -190,7 +190,7 @@ fn open_shared(
     let mut loading = std::mem::take(&mut *lock(&allocator));
     load_rows(&database, synced, &mut namespace, &mut loading)?;
     *lock(&allocator) = loading;
-    let renamed = namespace.name_root(&config.name);
+    namespace.name_root(&config.name);
     let damage = damaged::load(&database)?;
     let room = Room::default();
     room.set_datasets(namespace.by_id.len());
@@ -231,9 +231,6 @@ fn open_shared(
         must_check: AtomicBool::new(false),
         options,
     };
-    if let Some((root, row)) = renamed {
-        shared.txgs.changes(shared.txgs.pipeline.open_txg()).datasets.insert(root, Some(row));
-    }
     Ok(shared)
 }
 

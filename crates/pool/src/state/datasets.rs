@@ -110,17 +110,13 @@ impl Namespace {
         self.children.range((0, String::new())..(1, String::new())).next().map(|(_, root)| *root)
     }
 
-    /// Gives the root the name of the pool, as the labels have it: an import may have changed that. Returns
-    /// its number and its row, if that has changed and must be stored.
-    pub(crate) fn name_root(&mut self, name: &str) -> Option<(u64, Vec<u8>)> {
-        let root = self.root()?;
-        let mut row = write(&self.by_id[&root].row);
-        if row.name == name {
-            return None;
-        }
-        self.children.remove(&(0, std::mem::replace(&mut row.name, name.to_owned())));
+    /// Gives the root the name of the pool, as the labels have it: an import may have changed that. Its row
+    /// may say otherwise, until it is stored for another reason.
+    pub(crate) fn name_root(&mut self, name: &str) {
+        let Some(root) = self.root() else { return };
+        let before = std::mem::replace(&mut write(&self.by_id[&root].row).name, name.to_owned());
+        self.children.remove(&(0, before));
         self.children.insert((0, name.to_owned()), root);
-        Some((root, row.encode()))
     }
 
     /// The dataset and all below it.
