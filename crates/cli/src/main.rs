@@ -25,6 +25,7 @@ mod files;
 mod iostat;
 mod join;
 mod leftovers;
+mod listing;
 mod log;
 mod made;
 mod man;

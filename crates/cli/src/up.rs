@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fastness_daemon::{
-    Address, ImportStep, ImportWatch, MountRequest, Node, NodeOptions, PmUse, PoolReport, RegionReport, check_address,
-    check_pool_name, patiently,
+    Address, ImportStep, ImportWatch, MountRequest, Node, NodeOptions, PmUse, PoolReport, RegionReport,
+    check_address, check_pool_name, patiently,
 };
 use fastness_store::{Consent, Device, ImportOptions, KindId, Places, Pool, PoolError, Property, VdevSpec};
 use fastness_zvol::{Volume, VolumeOptions};

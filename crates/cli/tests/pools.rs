@@ -1,5 +1,9 @@
 //! Pools, datasets and volumes on the command line.
 
+#[path = "pools/grow.rs"]
+mod grow;
+#[path = "pools/lists.rs"]
+mod lists;
 mod support;
 
 use std::os::unix::fs::{FileExt, PermissionsExt};

@@ -286,9 +286,7 @@ impl Node {
                 answer(self.destroy_dataset(&name, is_recursive)?)
             }
             Request::RenameDataset { from, to } => answer(self.rename_dataset(&from, &to)?),
-            Request::SetProperty { name, property, value } => {
-                answer(self.set_property(&name, &property, value.as_deref())?)
-            }
+            Request::SetProperties { name, values } => answer(self.set_properties(&name, &values)?),
             Request::CreateVolume { name, size_bytes, properties, with_parents } => {
                 answer(self.create_volume(&name, size_bytes, &properties, with_parents)?)
             }

@@ -153,11 +153,10 @@ pub enum Request {
         from: String,
         to: String,
     },
-    /// `value` of `None`: inherit again.
-    SetProperty {
+    /// All of them, or none if one cannot be; `None`: inherit again.
+    SetProperties {
         name: String,
-        property: String,
-        value: Option<String>,
+        values: Vec<(String, Option<String>)>,
     },
     CreateVolume {
         name: String,

@@ -1,6 +1,7 @@
 //! `fastness pool`: pools and their devices.
 
 mod create;
+mod events;
 mod import;
 mod list;
 mod properties;
@@ -93,16 +94,15 @@ pub(crate) enum PoolCommand {
         #[arg(long)]
         degraded: bool,
     },
-    /// Set a property of pools
+    /// Set properties of pools
     #[command(after_help = properties::HELP)]
     Set {
-        /// The property and its new value
-        #[arg(value_name = "PROPERTY=VALUE")]
-        assignment: String,
-        /// Names
-        #[arg(required = true)]
-        pools: Vec<String>,
+        /// Properties with their new values, and then the names of the pools
+        #[arg(value_name = "PROPERTY=VALUE... POOL", required = true)]
+        words: Vec<String>,
     },
+    /// Show what has happened to running pools since they were imported
+    Events(events::EventsArgs),
     /// Show properties of pools, and the features that they need
     #[command(after_help = properties::HELP)]
     Get(properties::GetArgs),
@@ -297,7 +297,8 @@ pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> Result<Outcome> 
         PoolCommand::Clear { pool, device, degraded } => {
             done(&pool, &Request::Clear { is_degraded: degraded, device })
         }
-        PoolCommand::Set { assignment, pools } => properties::set(assignment, &pools),
+        PoolCommand::Set { words } => properties::set(&words),
+        PoolCommand::Events(args) => events::run(&args, out),
         PoolCommand::Get(args) => properties::get(&args, out),
         PoolCommand::Sync { pool } => {
             let txg: u64 = ask(&only_pool(pool)?, &Request::Sync)?;
@@ -361,4 +362,14 @@ pub(crate) fn assignments(words: &[String]) -> Result<Vec<(String, String)>> {
         None => Err(refuse(format!("{word} is not of the form PROPERTY=VALUE"))),
     };
     words.iter().map(split).collect()
+}
+
+/// Words `name=value`, at least one, and the names after them, at least one.
+pub(crate) fn assignments_first(words: &[String]) -> Result<(Vec<(String, String)>, &[String])> {
+    let count = words.iter().take_while(|word| word.contains('=')).count();
+    let (values, names) = words.split_at(count.max(1).min(words.len()));
+    if names.is_empty() {
+        return Err(refuse("say PROPERTY=VALUE, once or several times, and then for what it is to be set"));
+    }
+    Ok((assignments(values)?, names))
 }

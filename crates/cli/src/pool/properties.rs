@@ -6,10 +6,11 @@ use clap::Args;
 use fastness_daemon::{PropertyReport, Request};
 
 use crate::connect::{ask, print_json};
+use crate::dataset::values;
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
-use crate::pool::{assignments, done};
-use crate::table::table;
+use crate::listing::ListingArgs;
+use crate::pool::{assignments_first, done};
 
 pub(super) const HELP: &str = "\
 Properties:
@@ -31,12 +32,16 @@ pub(crate) struct GetArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    listing: ListingArgs,
 }
 
-pub(super) fn set(assignment: String, pools: &[String]) -> Result<Outcome> {
-    let (property, value) = assignments(&[assignment])?.remove(0);
+pub(super) fn set(words: &[String]) -> Result<Outcome> {
+    let (assignments, pools) = assignments_first(words)?;
     for pool in pools {
-        done(pool, &Request::SetPoolProperty { property: property.clone(), value: value.clone() })?;
+        for (property, value) in &assignments {
+            done(pool, &Request::SetPoolProperty { property: property.clone(), value: value.clone() })?;
+        }
     }
     Ok(Outcome::Clean)
 }
@@ -61,9 +66,8 @@ pub(super) fn get(args: &GetArgs, out: &mut dyn Write) -> Result<Outcome> {
             .collect();
         print_json(out, &rows)?;
     } else {
-        let columns = [("NAME", false), ("PROPERTY", false), ("VALUE", false), ("SOURCE", false)];
-        let row = |(pool, is): (&str, PropertyReport)| vec![pool.to_owned(), is.name, is.value, is.source];
-        table(out, &columns, found.into_iter().map(row).collect())?;
+        let rows = found.into_iter().map(|(pool, property)| (pool.to_owned(), property)).collect();
+        return values(&args.listing, rows, out);
     }
     Ok(Outcome::Clean)
 }
