@@ -43,6 +43,12 @@ pub(crate) fn ask_all<T: DeserializeOwned>(pool: Option<&str>, request: &Request
     Ok(answers)
 }
 
+/// Names of the pools that run.
+pub(crate) fn running_names() -> Result<Vec<String>> {
+    let running: Vec<fastness_daemon::PoolReport> = ask_all(None, &Request::Status)?;
+    Ok(running.into_iter().map(|pool| pool.name).collect())
+}
+
 /// The pool that a command without a name means: the only one that runs.
 pub(crate) fn only_pool(pool: Option<String>) -> Result<String> {
     if let Some(pool) = pool {

@@ -90,6 +90,8 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> Result<Outcome> {
     check_pool_name(name, args.force || image.exists())?;
     let addresses = args.tcp.clone().map(Address::Tcp).into_iter();
     let addresses: Vec<_> = addresses.chain([Address::Unix(socket.display().to_string())]).collect();
+    // Whoever listens at a socket leaves this.
+    made.note(&socket.with_added_extension("lock"));
     addresses.iter().try_for_each(check_address)?;
     let progress = Progress::start();
     let watch = progress.watch();
@@ -140,7 +142,9 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> Result<Outcome> {
 /// The folder, made for its user alone if it is not there.
 fn make_folder(dir: &Path, made: &mut Made) -> Result<PathBuf> {
     let cannot = || format!("cannot make {}", dir.display());
-    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+    let above: Vec<_> = dir.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
+    above.iter().rev().for_each(|path| made.note(path));
+    if let Some(parent) = above.first() {
         fs::create_dir_all(parent).with_context(cannot)?;
     }
     made.note(dir);

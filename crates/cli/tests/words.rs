@@ -108,8 +108,11 @@ fn a_pool_with_blocks_that_have_no_right_copy_is_no_pool_online() {
 #[test]
 fn an_ordinary_file_is_not_called_fast() {
     let bench = Bench::new();
-    std::fs::File::create(bench.path("plain")).unwrap().set_len(16 << 20).unwrap();
-    let up = bench.up(&format!("{UP} --pm plain"));
+    // Not in memory, where the pools of tests are.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let plain = folder.path().join("plain");
+    std::fs::File::create(&plain).unwrap().set_len(16 << 20).unwrap();
+    let up = bench.up(&format!("{UP} --pm {}", plain.display()));
     assert!(up.said.contains("wait until its disk has them"), "{}", up.said);
     assert!(!up.said.contains("microseconds") && !up.said.contains("disk's cache"), "{}", up.said);
     assert_eq!(up.interrupt(), Some(0));

@@ -19,6 +19,7 @@
 //! export      from a volume to NBD, errors            report    what is reported, for tables and --json
 //! imported    what an import found                    clear     resumes a suspended pool
 //! log_device  devices of the log                      topology  add, attach, replace, scrub: jobs
+//! ending      how it ends; history: what was asked    layout    requests that look like mistakes
 //! devices     devices by path, labels found by a scan
 //! ```
 //! The daemon makes no decisions that belong to the pool.
@@ -32,9 +33,11 @@ mod damaged;
 mod datasets;
 mod devices;
 mod durability;
+mod ending;
 mod error;
 mod export;
 mod find;
+mod history;
 mod imported;
 mod importing;
 mod io_report;
@@ -55,7 +58,6 @@ mod service;
 mod status;
 mod topology;
 mod volumes;
-mod watch;
 
 pub use client::{Client, ClientError};
 pub use control::Control;
@@ -63,6 +65,7 @@ pub use damaged::DamagedReport;
 pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently, scan};
 pub use error::StartError;
 pub use find::{Among, FoundDevices, Search, find_devices};
+pub use history::HistoryReport;
 pub use importing::{ImportReport, ImportStep, ImportWatch, ImportingReport, StepReport};
 pub use io_report::{IoCounters, IoReport, IoRow, LatencyBucket, RequestCounters};
 pub use journal::EventReport;

@@ -19,6 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::durability::GivenUp;
 use crate::error::StartError;
+use crate::history::HistoryReport;
 use crate::imported;
 use crate::importing::{ImportReport, ImportStep, ImportWatch};
 use crate::jobs::{Jobs, Tell};
@@ -29,9 +30,6 @@ use crate::service::Services;
 
 /// A signal that comes this soon after the first one is the same one: a terminal and a parent both send it.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
-
-/// A client that has ended its work is connected a little longer.
-const FOR_THOSE_WHO_LEAVE: Duration = Duration::from_millis(500);
 
 /// Settings of a run; none of them is stored.
 #[derive(Debug, Clone, Default)]
@@ -72,13 +70,15 @@ pub struct Node {
     pub(crate) services: Services,
     pub(crate) jobs: Jobs,
     pub(crate) journal: Arc<Journal>,
+    /// What was asked of the pool; the pool has the same.
+    pub(crate) history: Mutex<Vec<HistoryReport>>,
     pub(crate) started: Instant,
     /// How long the latest import took.
     pub(crate) imported: Mutex<ImportReport>,
-    endings: (Sender<Ending>, Mutex<Receiver<Ending>>),
+    pub(crate) endings: (Sender<Ending>, Mutex<Receiver<Ending>>),
     pub(crate) is_ending: AtomicBool,
     /// Why a request ended the node; held until the request's answer has been sent.
-    ending: Mutex<Option<Ending>>,
+    pub(crate) ending: Mutex<Option<Ending>>,
 }
 
 impl std::fmt::Debug for Node {
@@ -124,6 +124,7 @@ impl Node {
             services: Services::default(),
             jobs: Jobs::default(),
             journal,
+            history: Mutex::default(),
             started: Instant::now(),
             imported: Mutex::default(),
             endings: (sender, Mutex::new(receiver)),
@@ -132,6 +133,7 @@ impl Node {
         });
         node.options.watch.begin(ImportStep::Serve);
         node.remember();
+        node.load_history();
         node.expand_all();
         if !node.options.is_quiet {
             node.serve_kept();
@@ -228,17 +230,31 @@ impl Node {
     }
 
     /// Stops everything that uses the pool.
-    fn quiet(&self) {
+    pub(crate) fn quiet(&self) {
         self.is_ending.store(true, Ordering::SeqCst);
         self.services.stop_all();
         self.jobs.stop();
     }
 
-    /// Carries out a request; calls `tell` with the progress of long work.
+    /// Carries out a request of this user; calls `tell` with the progress of long work.
     ///
     /// # Errors
     /// What went wrong, with its kind.
     pub fn handle(&self, request: Request, tell: Tell<'_>) -> Result<Value, Failure> {
+        self.handle_of(rustix::process::getuid().as_raw(), request, tell)
+    }
+
+    /// The same for the user with this number; what has changed something is noted in the pool.
+    pub(crate) fn handle_of(&self, user: u32, request: Request, tell: Tell<'_>) -> Result<Value, Failure> {
+        let noted = request.for_history();
+        let answer = self.carry_out(user, request, tell)?;
+        if let Some(command) = noted {
+            self.note_history(user, command);
+        }
+        Ok(answer)
+    }
+
+    fn carry_out(&self, user: u32, request: Request, tell: Tell<'_>) -> Result<Value, Failure> {
         self.refuse_at_end()?;
         if let Request::Add { vdevs, is_forced, .. } = &request
             && self.pool().is_suspended()
@@ -256,8 +272,9 @@ impl Node {
             Request::Io => answer(self.io()),
             Request::Sync => answer(self.pool().sync()?.0),
             Request::Users { name } => answer(self.users(name.as_deref())?),
-            Request::Export { is_forced } => answer(self.export(is_forced)?),
-            Request::Destroy { is_forced } => answer(self.destroy(is_forced)?),
+            Request::Export { is_forced } => answer(self.export(user, is_forced)?),
+            Request::Destroy { is_forced } => answer(self.destroy(user, is_forced)?),
+            Request::History => answer(self.history()),
             Request::Check => answer(self.check()?),
             Request::Scrub { wait } => answer(self.scrub(wait, tell)?),
             Request::StopJob => {
@@ -305,76 +322,6 @@ impl Node {
             }
             Request::Unmount { what, is_forced } => answer(self.unmount(&what, is_forced)?),
             Request::CheckFiles { name } => answer(self.check_files(&name)?),
-        }
-    }
-
-    /// Nothing new begins once the node has to end.
-    pub(crate) fn refuse_at_end(&self) -> Result<(), Failure> {
-        if self.is_ending.load(Ordering::SeqCst) {
-            return Err(Failure::refuse(
-                ErrorKind::Closed,
-                format!("pool {} is being exported", self.name()),
-            ));
-        }
-        Ok(())
-    }
-
-    /// Who uses a dataset, or anything of the pool.
-    pub(crate) fn users(&self, name: Option<&str>) -> Result<Vec<String>, Failure> {
-        let dataset = name.map(|name| self.pool().dataset(name)).transpose()?;
-        Ok(self.services.users(dataset.map(|dataset| dataset.id())))
-    }
-
-    /// Refuses what would end the work of others.
-    pub(crate) fn refuse_in_use(&self, name: Option<&str>, is_forced: bool) -> Result<(), Failure> {
-        let mut users = if is_forced { Vec::new() } else { self.users(name)? };
-        let begun = Instant::now();
-        while !users.is_empty() && begun.elapsed() < FOR_THOSE_WHO_LEAVE {
-            std::thread::sleep(FOR_THOSE_WHO_LEAVE / 20);
-            users = self.users(name)?;
-        }
-        if users.is_empty() {
-            return Ok(());
-        }
-        let what = name.map_or_else(|| format!("pool {}", self.name()), str::to_owned);
-        let text = format!("{what} is in use: {}; --force does it all the same", users.join(", "));
-        Err(Failure::refuse(ErrorKind::Retry, text))
-    }
-
-    fn export(&self, is_forced: bool) -> Result<(), Failure> {
-        self.refuse_in_use(None, is_forced)?;
-        self.quiet();
-        let result = self.pool().export();
-        *lock(&self.ending) = Some(Ending::Request);
-        Ok(result?)
-    }
-
-    fn destroy(&self, is_forced: bool) -> Result<(), Failure> {
-        // What is refused ends nothing.
-        self.pool().check_destroyable()?;
-        self.refuse_in_use(None, is_forced)?;
-        self.quiet();
-        // Where its devices are stays remembered: it may be imported again.
-        let result = self.pool().destroy();
-        *lock(&self.ending) = Some(if result.is_ok() { Ending::Destroyed } else { Ending::Request });
-        Ok(result?)
-    }
-
-    /// Ends a node that could not begin: exports the pool, as far as that goes.
-    pub fn give_up(&self) {
-        self.quiet();
-        if let Err(error) = self.pool().export() {
-            self.journal.note(format!("the pool was not exported: {}", fastness_base::chain(&error)));
-        }
-        self.pool().release();
-    }
-
-    /// Lets [`run`](Self::run) return, if a request has ended the node; called after its answer has been
-    /// sent.
-    pub(crate) fn end_if_asked(&self) {
-        if let Some(ending) = lock(&self.ending).take() {
-            // The receiver lives as long as the node.
-            let _ = self.endings.0.send(ending);
         }
     }
 }

@@ -77,6 +77,8 @@ pub enum Request {
         property: String,
         value: String,
     },
+    /// Answer: a list of [`crate::HistoryReport`].
+    History,
     /// Makes everything durable. Answer: the txg.
     Sync,
     /// Who uses a dataset, or anything of the pool. Answer: a list of texts.

@@ -52,7 +52,7 @@ pub(super) fn run(args: &EventsArgs, out: &mut dyn Write) -> Result<Outcome> {
 }
 
 /// Seconds since 1970 as a date and a time of day, UTC.
-fn utc(seconds: u64) -> String {
+pub(super) fn utc(seconds: u64) -> String {
     let (days, of_day) = (seconds / 86400, seconds % 86400);
     // Years begin in March, so that the leap day is the last. 400 years have 146097 days.
     let shifted = days + 719_468;

@@ -2,6 +2,7 @@
 
 mod create;
 mod events;
+mod history;
 mod import;
 mod list;
 mod properties;
@@ -103,6 +104,8 @@ pub(crate) enum PoolCommand {
     },
     /// Show what has happened to running pools since they were imported
     Events(events::EventsArgs),
+    /// Show what was asked of running pools, by whom; kept in the pools
+    History(history::HistoryArgs),
     /// Show properties of pools, and the features that they need
     #[command(after_help = properties::HELP)]
     Get(properties::GetArgs),
@@ -299,6 +302,7 @@ pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> Result<Outcome> 
         }
         PoolCommand::Set { words } => properties::set(&words),
         PoolCommand::Events(args) => events::run(&args, out),
+        PoolCommand::History(args) => history::run(&args, out),
         PoolCommand::Get(args) => properties::get(&args, out),
         PoolCommand::Sync { pool } => {
             let txg: u64 = ask(&only_pool(pool)?, &Request::Sync)?;

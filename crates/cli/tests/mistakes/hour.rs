@@ -92,6 +92,9 @@ fn an_hour_of_mistakes_ends_with_a_clear_answer_each_and_nothing_lost() {
     let guid = bench.json("pool status tank")[0]["guid"].as_str().unwrap().to_owned();
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
     let number = port.local_addr().unwrap().port().to_string();
+    // What is used does not change any more.
+    bench.ok("pool sync tank");
+    bench.ok("pool sync pond");
     let (before, datasets) = (files(&bench), bench.ok("dataset get all tank tank/d tank/d/e tank/v tank/w"));
     let served = bench.ok("volume list");
     let mut wrong = Vec::new();

@@ -55,3 +55,26 @@ fn properties_are_set_together_or_not_at_all() {
     assert!(events.contains("\ttank\t1\tfailmode is continue\n"), "{events}");
     assert!(bench.json("pool events").as_array().unwrap().len() > 1);
 }
+
+#[test]
+fn what_was_asked_of_a_pool_is_kept_in_it() {
+    let bench = bench();
+    bench.ok("dataset set quota=10M tank/a");
+    bench.fails("dataset create tank/a", 3);
+    bench.ok("pool export tank");
+    bench.ok("pool import tank");
+    let commands = bench.ok("pool history tank -H -o command");
+    let lines: Vec<_> = commands.lines().collect();
+    assert!(lines.contains(&"create_dataset name=tank/a/b/c with_parents=true"), "{commands}");
+    assert!(lines.iter().any(|line| line.starts_with("set_properties name=tank/a")), "{commands}");
+    assert_eq!(lines.last(), Some(&"export"), "{commands}");
+    assert!(!commands.contains("name=tank/a\n"), "what was refused is no history: {commands}");
+    let user = rustix::process::getuid().as_raw();
+    assert!(bench.json("pool history").as_array().unwrap().iter().all(|entry| entry["user"] == user));
+    // The latest hundred.
+    for count in 0..100 {
+        bench.ok(&format!("dataset set quota={}M tank/a", 10 + count));
+    }
+    assert_eq!(bench.json("pool history tank").as_array().unwrap().len(), 100);
+    assert_eq!(bench.json("pool check")["is_clean"], true);
+}

@@ -196,3 +196,21 @@ fn a_label_from_before_at_the_end_of_a_device_that_has_grown_is_ignored() {
     let labels = found(&image).unwrap();
     assert_eq!((labels.device, labels.config), (Guid(7), config(1)));
 }
+
+#[test]
+fn what_no_pool_has_written_is_no_damaged_label() {
+    let mut image = MemImage::zeroed(DEVICE_BYTES_MIN);
+    // As a log in persistent memory, or a file system, has bytes everywhere.
+    for at in (0..LABEL_BYTES).step_by(512) {
+        image.write(at, &at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+        image.write(DEVICE_BYTES_MIN - LABEL_BYTES + at, b"something");
+    }
+    assert!(matches!(found(&image), Err(PoolError::NoLabel { .. })));
+    // What is left of a label is damage, whichever end of its head is gone.
+    let start = SLOT_START + SLOT_BYTES as u64;
+    for (at, bytes) in [(0, MAGIC_CONFIG.to_le_bytes()), (16, start.to_le_bytes())] {
+        let mut left = image.clone();
+        left.write(start + at, &bytes);
+        assert!(matches!(found(&left), Err(PoolError::DamagedLabels { .. })));
+    }
+}
