@@ -359,8 +359,11 @@ fn check(args: CheckArgs, out: &mut dyn Write) -> Result<Outcome> {
     Ok(if report.is_clean { Outcome::Clean } else { Outcome::Found })
 }
 
+/// Names and values of properties.
+pub(crate) type Assignments = Vec<(String, String)>;
+
 /// Words `name=value`.
-pub(crate) fn assignments(words: &[String]) -> Result<Vec<(String, String)>> {
+pub(crate) fn assignments(words: &[String]) -> Result<Assignments> {
     let split = |word: &String| match word.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => Err(refuse(format!("{word} is not of the form PROPERTY=VALUE"))),
@@ -369,7 +372,7 @@ pub(crate) fn assignments(words: &[String]) -> Result<Vec<(String, String)>> {
 }
 
 /// Words `name=value`, at least one, and the names after them, at least one.
-pub(crate) fn assignments_first(words: &[String]) -> Result<(Vec<(String, String)>, &[String])> {
+pub(crate) fn assignments_first(words: &[String]) -> Result<(Assignments, &[String])> {
     let count = words.iter().take_while(|word| word.contains('=')).count();
     let (values, names) = words.split_at(count.max(1).min(words.len()));
     if names.is_empty() {
