@@ -148,6 +148,13 @@ mod tests {
         assert!(ends(OpenError::NotALog).1.is_some_and(|advice| advice.contains("log create")));
         let stopped = ClientError::NotRunning { pool: "tank".to_owned() };
         assert!(ends(stopped).1.is_some_and(|advice| advice.contains("pool import")));
+        let full = fastness_pmem::RegionError::NoSpace {
+            path: "log".into(),
+            len_bytes: 1,
+            source: io::ErrorKind::StorageFull.into(),
+        };
+        let advice = ends(full).1.unwrap();
+        assert!(advice.contains("--size") && !advice.contains("log recover"), "nothing is in it yet");
         let bug = Failure::refuse(ErrorKind::Bug, "of the daemon");
         assert!(ends(bug).1.is_some_and(|advice| advice.contains("report it")));
     }

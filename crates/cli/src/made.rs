@@ -9,11 +9,31 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Made(Vec<PathBuf>);
 
 impl Made {
-    /// Notes a path that the command is about to make; one that is there already is left alone.
+    /// Notes a path that the command is about to make, where nothing else can make it meanwhile; one that is
+    /// there already is left alone.
     pub(crate) fn note(&mut self, path: &Path) {
         if fs::symlink_metadata(path).is_err() {
             self.0.push(path.to_owned());
         }
+    }
+
+    /// Notes a path that the command has made.
+    pub(crate) fn add(&mut self, path: &Path) {
+        self.0.push(path.to_owned());
+    }
+
+    /// Removes everything now. A file that another process could take into use is removed while this one
+    /// still holds it.
+    pub(crate) fn remove(&mut self) {
+        for path in self.0.drain(..).rev() {
+            // The error that the command ends with is the one to report.
+            let _ = if path.is_dir() { fs::remove_dir(&path) } else { fs::remove_file(&path) };
+        }
+    }
+
+    /// Whether there is something to remove.
+    pub(crate) fn is_something(&self) -> bool {
+        !self.0.is_empty()
     }
 
     /// Everything stays.
@@ -24,10 +44,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        for path in self.0.drain(..).rev() {
-            // The error that the command ends with is the one to report.
-            let _ = if path.is_dir() { fs::remove_dir(&path) } else { fs::remove_file(&path) };
-        }
+        self.remove();
     }
 }
 

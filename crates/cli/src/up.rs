@@ -10,7 +10,9 @@ use fastness_daemon::{
     Address, ImportStep, ImportWatch, MountRequest, Node, NodeOptions, PmUse, PoolReport, RegionReport,
     check_address, check_pool_name, patiently,
 };
-use fastness_store::{Consent, Device, ImportOptions, KindId, Places, Pool, PoolError, Property, VdevSpec};
+use fastness_store::{
+    Consent, Device, ImportOptions, KindId, Places, Pool, PoolError, PoolState, Property, VdevSpec,
+};
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::error::{Context, Result, busy, refuse};
@@ -90,14 +92,21 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> Result<Outcome> {
     check_pool_name(name, args.force || image.exists())?;
     let addresses = args.tcp.clone().map(Address::Tcp).into_iter();
     let addresses: Vec<_> = addresses.chain([Address::Unix(socket.display().to_string())]).collect();
-    // Whoever listens at a socket leaves this.
-    made.note(&socket.with_added_extension("lock"));
     addresses.iter().try_for_each(check_address)?;
     let progress = Progress::start();
     let watch = progress.watch();
     watch.begin(ImportStep::Devices);
-    let (device, is_new) = open(args, &dir, name, &watch, &mut made)?;
-    let known = device.probe()?.config.name;
+    let (device, is_new) = open(args, &dir, name, &watch)?;
+    let found = device.probe()?.config;
+    if found.state == PoolState::Destroyed {
+        return Err(refuse(format!(
+            "pool {0} was destroyed: `fastness pool import -D {0} -d {1}` brings it back; to make a new one, remove {2}",
+            found.name,
+            dir.display(),
+            image.display()
+        )));
+    }
+    let known = found.name;
     if args.name.is_none() && known != name {
         refuse_taken(&known, &dir)?;
     }
@@ -116,6 +125,9 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> Result<Outcome> {
         ..NodeOptions::default()
     };
     let node = Node::import(&[device], &import, options)?;
+    if is_new {
+        made.add(&image);
+    }
     let begun = (|| {
         if node.log().is_some_and(|log| log.kind() == KindId::Lwb) {
             made.note(&region);
@@ -133,7 +145,12 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> Result<Outcome> {
     match begun {
         Ok(control) => until_end(&node, control).map(|_| Outcome::Clean),
         Err(error) => {
-            node.give_up();
+            // Once it is served, a client may have written to it.
+            match made.is_something() && is_new {
+                true => node.discard(|| made.remove()),
+                false => node.give_up(),
+            }
+            made.keep();
             Err(error)
         }
     }
@@ -223,13 +240,7 @@ fn add_log(args: &UpArgs, node: &Node, region: &Path) -> Result<()> {
 }
 
 /// Opens the pool's file, or makes the pool; says which.
-fn open(
-    args: &UpArgs,
-    dir: &Path,
-    name: &str,
-    watch: &ImportWatch,
-    made: &mut Made,
-) -> Result<(Device, bool)> {
+fn open(args: &UpArgs, dir: &Path, name: &str, watch: &ImportWatch) -> Result<(Device, bool)> {
     let path = dir.join("pool.img");
     let is_busy = |opened: &Result<Device, PoolError>| {
         let is_busy = opened.as_ref().is_err_and(|error| error.kind() == fastness_base::ErrorKind::Retry);
@@ -256,16 +267,18 @@ fn open(
         _ => {}
     }
     let len_bytes = args.pool_size.unwrap_or_else(|| args.size.saturating_mul(2).max(64 << 20));
-    made.note(&new);
+    // Dropped before the folder is unlocked.
+    let mut unfinished = Made::default();
+    unfinished.note(&new);
     let device = Device::create_sparse(&new, len_bytes.next_multiple_of(4096))?;
     let pool = Pool::create(name, &[VdevSpec::single(device)], args.bounds.options());
     let pool = pool.with_context(|| format!("cannot make a pool called {name}, as the folder is"))?;
     pool.export()?;
     drop(pool);
-    made.note(&path);
     fs::rename(&new, &path)
         .and_then(|()| fs::File::open(dir)?.sync_all())
         .context("cannot name the pool's file")?;
+    unfinished.keep();
     Ok((reopen()?, true))
 }
 

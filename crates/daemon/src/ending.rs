@@ -89,6 +89,16 @@ impl Node {
         Ok(result?)
     }
 
+    /// Ends a node of a pool that was made just now and never used: destroys the pool, calls `remove` while
+    /// its devices are still held, and releases them. A process that waited for them finds no pool.
+    pub fn discard(&self, remove: impl FnOnce()) {
+        self.quiet();
+        if self.pool().destroy().is_ok() {
+            remove();
+        }
+        self.pool().release();
+    }
+
     /// Ends a node that could not begin: exports the pool, as far as that goes.
     pub fn give_up(&self) {
         self.quiet();

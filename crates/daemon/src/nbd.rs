@@ -45,13 +45,25 @@ fn endpoint(address: &Address) -> Result<Endpoint, Failure> {
     }
 }
 
-/// Refuses an address that nothing can listen at now; nothing listens there afterwards.
+/// Refuses an address that nothing can listen at now; nothing listens there afterwards. Of a socket, only the
+/// path is looked at: to listen at it for a moment would be in the way of another process.
 ///
 /// # Errors
 /// It is invalid, or in use.
 pub fn check_address(address: &Address) -> Result<(), Failure> {
-    let bound = Listener::bind(&endpoint(address)?);
-    bound.map(drop).map_err(|error| Failure::new(bind_kind(&error), &error))
+    match endpoint(address)? {
+        Endpoint::Unix(path) => match std::os::unix::net::SocketAddr::from_pathname(&path) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let text = format!("{} cannot be a socket: {error}", path.display());
+                Err(Failure::refuse(ErrorKind::Invalid, text))
+            }
+        },
+        tcp => {
+            let bound = Listener::bind(&tcp);
+            bound.map(drop).map_err(|error| Failure::new(bind_kind(&error), &error))
+        }
+    }
 }
 
 /// A volume under the name that it has now, and under the empty one. Not under one that it had: that may be

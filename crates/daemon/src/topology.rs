@@ -83,7 +83,7 @@ impl Node {
         check_layout(vdevs, self.has_mirrors(), is_forced)?;
         let (regions, vdevs) = split_regions(vdevs, pm)?;
         self.check_log_vdevs(&vdevs)?;
-        for spec in open_vdevs(&vdevs, None, is_forced)? {
+        for spec in open_vdevs(&vdevs, None, is_forced, &mut Vec::new())? {
             self.pool().add(&spec)?;
         }
         if !vdevs.is_empty() {
@@ -115,7 +115,7 @@ impl Node {
             return Err(Failure::refuse(ErrorKind::Closed, text));
         }
         check_layout(vdevs, self.has_mirrors(), is_forced)?;
-        self.go_on(false, open_vdevs(vdevs, None, is_forced)?)?;
+        self.go_on(false, open_vdevs(vdevs, None, is_forced, &mut Vec::new())?)?;
         self.journal.note(format!("{} vdevs added", vdevs.len()));
         self.remember();
         Ok(())
@@ -158,7 +158,7 @@ impl Node {
             return self.attach_pm_log(&region, device, is_forced);
         }
         let to = self.find(to)?.guid;
-        let new = open_new(device, None, is_forced)?;
+        let new = open_new(device, is_forced)?;
         let pool = self.pool();
         let work: Work = Box::new(move |progress| pool.attach(to, new, progress));
         self.job(format!("resilver of {device}"), work, wait, tell)
@@ -176,7 +176,7 @@ impl Node {
             return self.replace_pm_log(&region, new, is_forced);
         }
         let old_guid = self.find(old)?.guid;
-        let device = open_new(new, None, is_forced)?;
+        let device = open_new(new, is_forced)?;
         let pool = self.pool();
         let work: Work = Box::new(move |progress| pool.replace(old_guid, device, progress));
         self.job(format!("resilver of {new}"), work, wait, tell)

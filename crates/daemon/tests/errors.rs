@@ -347,7 +347,7 @@ fn requests_that_make_no_sense_are_refused_and_change_nothing() {
     for (request, kind) in [
         (serve(Address::Tcp("nowhere".to_owned())), "invalid"),
         (serve(Address::Tcp("192.0.2.1:10809".to_owned())), "invalid"),
-        (serve(Address::Unix(bench.socket().display().to_string())), "retry"),
+        (serve(Address::Unix(bench.socket().display().to_string())), "address-in-use"),
         (serve(Address::Unix("/nowhere/at/all".to_owned())), "invalid"),
         (Request::Detach { device: "disk9".to_owned() }, "invalid"),
         (Request::Detach { device: "disk0".to_owned() }, "retry"),

@@ -1,7 +1,7 @@
 //! `fastness pool create`.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use fastness_base::ErrorKind;
@@ -89,13 +89,7 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> Result<Outcome> {
     if !args.force {
         check_new_regions(&regions, pm)?;
     }
-    // Dropped last: when nothing uses the files any more.
-    let mut made = Made::default();
-    let of_regions = regions.iter().filter(|_| pm.create_bytes.is_some());
-    let of_vdevs = requests.iter().flat_map(|vdev| &vdev.devices).filter(|_| args.file_size.is_some());
-    of_vdevs.chain(of_regions).for_each(|path| made.note(Path::new(path)));
     make(args, &requests, &regions)?;
-    made.keep();
     let devices = requests.iter().flat_map(|request| &request.devices);
     let import = Import {
         name: args.pool.clone(),
@@ -119,7 +113,8 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// Makes the pool, and exports it. If a step fails, there is no pool.
+/// Makes the pool, and exports it. If a step fails, there is no pool, and none of the files that were made
+/// for it.
 fn make(args: &CreateArgs, requests: &[VdevRequest], regions: &[String]) -> Result<()> {
     let properties = assignments(&args.properties)?
         .into_iter()
@@ -129,11 +124,16 @@ fn make(args: &CreateArgs, requests: &[VdevRequest], regions: &[String]) -> Resu
         })
         .collect::<Result<Vec<_>, PoolError>>()?;
     let fail_mode = fail_mode(&args.pool_properties)?;
+    let mut created = Vec::new();
     {
-        let specs = open_vdevs(requests, args.file_size, args.force)?;
+        let specs = open_vdevs(requests, args.file_size, args.force, &mut created)?;
         let pool = Pool::create(&args.pool, &specs, args.bounds.options());
+        // They are removed while they are open: no other process has them.
+        let mut made = Made::default();
+        created.iter().for_each(|path| made.add(path));
         let pool = pool.with_context(|| format!("cannot create pool {}", args.pool))?;
-        set(&pool, fail_mode, &properties).or_else(|error| unmake(&pool, error))?;
+        set(&pool, fail_mode, &properties).or_else(|error| unmake(&pool, &mut made, error))?;
+        made.keep();
         pool.export()?;
     }
     if regions.is_empty() {
@@ -149,7 +149,10 @@ fn make(args: &CreateArgs, requests: &[VdevRequest], regions: &[String]) -> Resu
     let options = NodeOptions { pool: args.bounds.options(), ..NodeOptions::default() };
     let node = Node::import(&devices, &ImportOptions::default(), options)?;
     let added = node.add_pm_log(regions, args.pm.to_use(), args.force);
-    added.map_err(CliError::from).or_else(|error| unmake(&node.pool(), error))?;
+    let mut made = Made::default();
+    created.iter().for_each(|path| made.add(path));
+    added.map_err(CliError::from).or_else(|error| unmake(&node.pool(), &mut made, error))?;
+    made.keep();
     Ok(node.pool().export()?)
 }
 
@@ -169,7 +172,10 @@ fn set(pool: &Pool, fail_mode: Option<FailMode>, properties: &[(Property, u64)])
 }
 
 /// A pool that is not what was asked for is destroyed; the error that says why is the one to report.
-fn unmake(pool: &Pool, error: CliError) -> Result<()> {
-    let _ = pool.destroy();
+fn unmake(pool: &Pool, made: &mut Made, error: CliError) -> Result<()> {
+    match pool.destroy() {
+        Ok(()) => made.remove(),
+        Err(_) => made.keep(),
+    }
     Err(error)
 }

@@ -120,6 +120,21 @@ fn a_failed_up_leaves_a_pool_as_it_was() {
 }
 
 #[test]
+fn up_says_that_its_pool_was_destroyed() {
+    let bench = Bench::new();
+    let up = bench.up("demo --size 64M");
+    bench.client("demo/volume.sock", "demo/volume").write(0, &[7; 512], true).unwrap();
+    bench.ok("pool destroy demo");
+    drop(up);
+    let said = bench.fails("up demo --no-mount", INVALID);
+    assert!(said.contains("import -D demo -d") && said.contains("remove"), "{said}");
+    bench.ok("pool import -D demo -d demo");
+    bench.ok("pool export demo");
+    let _up = bench.up("demo");
+    assert_eq!(bench.client("demo/volume.sock", "demo/volume").read(0, 512).unwrap(), [7; 512]);
+}
+
+#[test]
 fn folders_of_one_name_need_not_clash() {
     let bench = Bench::new();
     let first = bench.up("one/data --size 64M");
