@@ -84,5 +84,11 @@ fn what_cannot_grow_is_refused_with_the_reason() {
     let first = guid(&pool, "disk0").unwrap();
     pool.offline(guid(&pool, "disk1").unwrap()).unwrap();
     assert!(matches!(pool.expand(first), Err(PoolError::Busy { name, .. }) if name == "disk1"));
+    // It is there again, and lacks what it missed.
+    let second = pool.status().vdevs[0].2[1].guid;
+    pool.online(second, rig.device(1)).unwrap();
+    assert!(matches!(pool.expand(first), Err(PoolError::Busy { name, .. }) if name == "disk1"));
+    pool.resilver(second, |_| true).unwrap();
+    assert_eq!(pool.expand(first).unwrap(), 4 << 20);
     compare_synced(&pool, &model);
 }
