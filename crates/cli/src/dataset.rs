@@ -3,12 +3,12 @@
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use fastness_daemon::{DatasetReport, PropertyReport, Request};
+use fastness_daemon::{DatasetReport, Request};
 
 use crate::connect::{ask, ask_all, pool_of, print_json};
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
-use crate::listing::{Cell, Listing, ListingArgs};
+use crate::listing::{Cell, Listing, ListingArgs, values};
 use crate::pool::{assignments, assignments_first};
 
 const PROPERTIES: &str = "\
@@ -235,24 +235,4 @@ fn get(args: &GetArgs, out: &mut dyn Write) -> Result<Outcome> {
         dataset.properties.into_iter().map(move |property| (dataset.name.clone(), property))
     });
     values(&args.listing, rows.collect(), out)
-}
-
-/// Values of properties, with their owners.
-pub(crate) fn values(
-    args: &ListingArgs,
-    rows: Vec<(String, PropertyReport)>,
-    out: &mut dyn Write,
-) -> Result<Outcome> {
-    let listing = Listing::<(String, PropertyReport)> {
-        shown: &[
-            ("name", |(name, _)| Cell::text(name)),
-            ("property", |(_, property)| Cell::text(&property.name)),
-            ("value", |(_, property)| Cell::text(&property.value)),
-            ("source", |(_, property)| Cell::text(&property.source)),
-        ],
-        others: &[],
-        more: &|_, _| None,
-    };
-    listing.write(out, args, rows)?;
-    Ok(Outcome::Clean)
 }

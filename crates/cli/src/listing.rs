@@ -3,8 +3,10 @@
 use std::io::Write;
 
 use clap::Args;
+use fastness_daemon::PropertyReport;
 
 use crate::error::{Result, refuse};
+use crate::exit::Outcome;
 use crate::size::short;
 use crate::table::table;
 
@@ -118,6 +120,26 @@ impl<T> Listing<'_, T> {
         }
         Ok(())
     }
+}
+
+/// Values of properties, with their owners.
+pub(crate) fn values(
+    args: &ListingArgs,
+    rows: Vec<(String, PropertyReport)>,
+    out: &mut dyn Write,
+) -> Result<Outcome> {
+    let listing = Listing::<(String, PropertyReport)> {
+        shown: &[
+            ("name", |(name, _)| Cell::text(name)),
+            ("property", |(_, property)| Cell::text(&property.name)),
+            ("value", |(_, property)| Cell::text(&property.value)),
+            ("source", |(_, property)| Cell::text(&property.source)),
+        ],
+        others: &[],
+        more: &|_, _| None,
+    };
+    listing.write(out, args, rows)?;
+    Ok(Outcome::Clean)
 }
 
 #[cfg(test)]

@@ -80,8 +80,8 @@ impl Wanted<'_> {
 /// known paths, or in /dev. Waits up to `patience` for devices that another process holds.
 ///
 /// # Errors
-/// [`StartError::NotFound`], [`StartError::Busy`], [`StartError::Ambiguous`]; the pool is not one of `among`; errors
-/// of opening a device.
+/// [`StartError::NotFound`], [`StartError::Busy`], [`StartError::Ambiguous`]; the pool is
+/// not one of `among`; errors of opening a device.
 pub fn find_devices(
     name: &str,
     given: &[PathBuf],

@@ -7,28 +7,15 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fastness_sync::lock;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::node::Node;
 use crate::protocol::Request;
+use crate::report::HistoryReport;
 
 const KEY: &[u8] = b"history";
 const ENTRIES_MAX: usize = 100;
 const COMMAND_BYTES_MAX: usize = 200;
-
-/// A command that was carried out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HistoryReport {
-    /// Seconds since 1970.
-    pub at_unix_s: u64,
-    /// Number of the user.
-    pub user: u32,
-    /// The host.
-    pub host: String,
-    /// What was asked, as `command name=value ...`.
-    pub command: String,
-}
 
 impl Request {
     /// Whether it belongs into the history: it changes something.

@@ -65,7 +65,6 @@ pub use damaged::DamagedReport;
 pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently, scan};
 pub use error::StartError;
 pub use find::{Among, FoundDevices, Search, find_devices};
-pub use history::HistoryReport;
 pub use importing::{ImportReport, ImportStep, ImportWatch, ImportingReport, StepReport};
 pub use io_report::{IoCounters, IoReport, IoRow, LatencyBucket, RequestCounters};
 pub use journal::EventReport;
@@ -81,8 +80,8 @@ pub use paths::{
 };
 pub use protocol::{Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, VdevRequest};
 pub use report::{
-    Address, CheckReport, DatasetReport, DeviceReport, FilesCheckReport, JobReport, LogCauseReport,
-    LogCounters, LogRegionCounters, LogReport, LogVolumeReport, OfflineReport, OperationReport, PoolReport,
-    PropertyReport, RegionReport, ServedReport, VdevReport,
+    Address, CheckReport, DatasetReport, DeviceReport, FilesCheckReport, HistoryReport, JobReport,
+    LogCauseReport, LogCounters, LogRegionCounters, LogReport, LogVolumeReport, OfflineReport,
+    OperationReport, PoolReport, PropertyReport, RegionReport, ServedReport, VdevReport,
 };
 pub use topology::split_regions;

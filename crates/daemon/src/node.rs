@@ -19,13 +19,13 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::durability::GivenUp;
 use crate::error::StartError;
-use crate::history::HistoryReport;
 use crate::imported;
 use crate::importing::{ImportReport, ImportStep, ImportWatch};
 use crate::jobs::{Jobs, Tell};
 use crate::journal::Journal;
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
+use crate::report::HistoryReport;
 use crate::service::Services;
 
 /// A signal that comes this soon after the first one is the same one: a terminal and a parent both send it.

@@ -344,3 +344,16 @@ pub struct CheckReport {
     /// Referenced twice.
     pub shared: Vec<String>,
 }
+
+/// A command that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryReport {
+    /// Seconds since 1970.
+    pub at_unix_s: u64,
+    /// Number of the user.
+    pub user: u32,
+    /// The host.
+    pub host: String,
+    /// What was asked, as `command name=value ...`.
+    pub command: String,
+}

@@ -6,10 +6,9 @@ use clap::Args;
 use fastness_daemon::{PropertyReport, Request};
 
 use crate::connect::{ask, print_json};
-use crate::dataset::values;
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
-use crate::listing::ListingArgs;
+use crate::listing::{ListingArgs, values};
 use crate::pool::{assignments_first, done};
 
 pub(super) const HELP: &str = "\

@@ -107,8 +107,8 @@ impl Pool {
     /// [`PoolError::OtherVersion`], [`PoolError::UnknownFeature`], [`PoolError::ForeignPool`],
     /// [`PoolError::Removed`], [`PoolError::MissingDevice`], [`PoolError::MissingSide`],
     /// [`PoolError::MissingLog`], [`PoolError::Split`], [`PoolError::InUseByHost`],
-    /// [`PoolError::NoUberblock`], [`PoolError::Destroyed`]; [`PoolError::Damaged`] metadata. Use by another process is detected when
-    /// the device is opened. Nothing was changed.
+    /// [`PoolError::NoUberblock`], [`PoolError::Destroyed`]; [`PoolError::Damaged`] metadata. Use by another
+    /// process is detected when the device is opened. Nothing was changed.
     pub fn import(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
         let pool = Pool::import_paused(devices, import, options)?;
         pool.start_txgs()?;

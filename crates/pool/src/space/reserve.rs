@@ -79,8 +79,8 @@ impl Shared {
         Ok(namespace.reserved_by_others(dataset.id.0))
     }
 
-    /// Refuses a reservation that, with those of all other datasets, is more than the pool has free. The caller
-    /// holds the namespace exclusively. `id`: the dataset, unless it is new.
+    /// Refuses a reservation that, with those of all other datasets, is more than the pool has free. The
+    /// caller holds the namespace exclusively. `id`: the dataset, unless it is new.
     ///
     /// # Errors
     /// [`PoolError::Reservation`].
