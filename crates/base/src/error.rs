@@ -21,11 +21,17 @@ pub enum ErrorKind {
     Closed,
     /// A defect of this program or of its caller.
     Bug,
+    /// No process has what was asked for; start it.
+    NotRunning,
+    /// The user may not do that; get the right to, or be another user.
+    Denied,
+    /// Another server listens at the address or socket; choose another, or end that server.
+    AddressInUse,
 }
 
 impl ErrorKind {
     /// All of them.
-    pub const ALL: [ErrorKind; 7] = [
+    pub const ALL: [ErrorKind; 10] = [
         ErrorKind::Retry,
         ErrorKind::Invalid,
         ErrorKind::NoSpace,
@@ -33,6 +39,9 @@ impl ErrorKind {
         ErrorKind::MediaFailed,
         ErrorKind::Closed,
         ErrorKind::Bug,
+        ErrorKind::NotRunning,
+        ErrorKind::Denied,
+        ErrorKind::AddressInUse,
     ];
 
     /// As programs read it.
@@ -45,10 +54,21 @@ impl ErrorKind {
             ErrorKind::MediaFailed => "media-failed",
             ErrorKind::Closed => "closed",
             ErrorKind::Bug => "bug",
+            ErrorKind::NotRunning => "not-running",
+            ErrorKind::Denied => "denied",
+            ErrorKind::AddressInUse => "address-in-use",
         }
     }
 
-    /// Exit code of the program; 0 is success, 1 a finding, 2 wrong usage.
+    /// The kind of an error of a system call that says whether the user may do something at all.
+    ///
+    /// `None`: it says something else.
+    pub fn of_denial(error: &std::io::Error) -> Option<ErrorKind> {
+        (error.kind() == std::io::ErrorKind::PermissionDenied).then_some(ErrorKind::Denied)
+    }
+
+    /// Exit code of the program; 0 is success, 1 a finding, 2 wrong usage, 10 a failure of its own input or
+    /// output.
     pub fn exit_code(self) -> u8 {
         match self {
             ErrorKind::Invalid => 3,
@@ -58,6 +78,9 @@ impl ErrorKind {
             ErrorKind::MediaFailed => 7,
             ErrorKind::Closed => 8,
             ErrorKind::Bug => 9,
+            ErrorKind::NotRunning => 11,
+            ErrorKind::Denied => 12,
+            ErrorKind::AddressInUse => 13,
         }
     }
 }

@@ -114,9 +114,15 @@ pub trait BlockDevice: Send + Sync {
     /// Announces a named step, `<operation>_after_<step>`. Only a fault-injecting wrapper acts on it.
     fn crash_point(&self, _name: &'static str) {}
 
-    /// Length in bytes.
+    /// Length in bytes: that of [`info`](Self::info), or more since [`take_growth`](Self::take_growth).
     fn len_bytes(&self) -> u64 {
         self.info().len_bytes
+    }
+
+    /// Looks how long the device is now, and accepts requests up to there from then on; returns the length. A
+    /// device that has shrunk, or cannot tell, keeps its length.
+    fn take_growth(&self) -> Result<u64, BlockError> {
+        Ok(self.len_bytes())
     }
 
     /// Unit of offsets and lengths.
@@ -176,6 +182,12 @@ macro_rules! forward {
             }
             fn crash_point(&self, name: &'static str) {
                 (**self).crash_point(name);
+            }
+            fn len_bytes(&self) -> u64 {
+                (**self).len_bytes()
+            }
+            fn take_growth(&self) -> Result<u64, BlockError> {
+                (**self).take_growth()
             }
         }
     )*};

@@ -274,7 +274,9 @@ impl OpenError {
             OpenError::InUse { .. } => ErrorKind::Retry,
             OpenError::Poisoned { .. } => ErrorKind::Closed,
             OpenError::NoSpace { .. } => ErrorKind::NoSpace,
+            OpenError::ReadOnly { source, .. } => ErrorKind::of_denial(source).unwrap_or(ErrorKind::Invalid),
             OpenError::Io { source, .. } => match source.raw_os_error() {
+                Some(libc::EACCES | libc::EPERM) => ErrorKind::Denied,
                 Some(libc::EIO | libc::ENXIO | libc::ENODEV | libc::ENOMEDIUM) => ErrorKind::MediaFailed,
                 Some(libc::ENOSPC | libc::EDQUOT) => ErrorKind::NoSpace,
                 Some(libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
@@ -284,7 +286,6 @@ impl OpenError {
             },
             OpenError::NotFound { .. }
             | OpenError::AlreadyExists { .. }
-            | OpenError::ReadOnly { .. }
             | OpenError::UnsupportedType { .. }
             | OpenError::Geometry { .. }
             | OpenError::DirectUnavailable { .. }

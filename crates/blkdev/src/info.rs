@@ -56,7 +56,8 @@ pub enum WriteCache {
 pub struct DeviceInfo {
     /// Name for messages: a path, or a name given by a test.
     pub name: Arc<str>,
-    /// Length in bytes, a multiple of the logical block size.
+    /// Length in bytes, a multiple of the logical block size;
+    /// [`BlockDevice::len_bytes`](crate::BlockDevice::len_bytes) follows a device that grows.
     pub len_bytes: u64,
     /// Unit of offsets and lengths: a power of two, at least 512.
     pub logical_block_bytes: u32,

@@ -223,3 +223,23 @@ fn a_truncated_file_is_an_error_at_the_place() {
         assert!(results[1].is_ok());
     }
 }
+
+#[test]
+fn a_file_that_grows_is_used_to_its_end_when_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let device = OpenOptions::new().create(&path, LEN).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600, "for its owner alone");
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(2 * LEN + 1).unwrap();
+    assert_eq!(device.len_bytes(), LEN);
+    assert!(device.write_at(LEN, &[7; 4096]).is_err());
+    assert_eq!(device.take_growth().unwrap(), 2 * LEN);
+    let device: std::sync::Arc<dyn BlockDevice> = std::sync::Arc::new(device);
+    assert_eq!((device.len_bytes(), device.take_growth().unwrap()), (2 * LEN, 2 * LEN));
+    device.write_at(2 * LEN - 4096, &[7; 4096]).unwrap();
+    assert!(device.write_at(2 * LEN, &[7; 4096]).is_err());
+    file.set_len(LEN).unwrap();
+    assert_eq!(device.take_growth().unwrap(), 2 * LEN, "what was there stays expected");
+}

@@ -6,7 +6,7 @@ use fastness_daemon::{Client, ClientError, JobReport, Request, control_socket, r
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::{Context, Result, refuse};
+use crate::error::{Context, Result, not_running, refuse};
 use crate::output::progress_bar;
 
 /// A connection to the process that has the pool.
@@ -43,6 +43,12 @@ pub(crate) fn ask_all<T: DeserializeOwned>(pool: Option<&str>, request: &Request
     Ok(answers)
 }
 
+/// Names of the pools that run.
+pub(crate) fn running_names() -> Result<Vec<String>> {
+    let running: Vec<fastness_daemon::PoolReport> = ask_all(None, &Request::Status)?;
+    Ok(running.into_iter().map(|pool| pool.name).collect())
+}
+
 /// The pool that a command without a name means: the only one that runs.
 pub(crate) fn only_pool(pool: Option<String>) -> Result<String> {
     if let Some(pool) = pool {
@@ -51,7 +57,7 @@ pub(crate) fn only_pool(pool: Option<String>) -> Result<String> {
     let running: Vec<fastness_daemon::PoolReport> = ask_all(None, &Request::Status)?;
     match &running[..] {
         [one] => Ok(one.name.clone()),
-        [] => Err(refuse("no pool is running; `fastness up` creates one")),
+        [] => Err(not_running("no pool is running; `fastness up` creates one")),
         several => {
             let names: Vec<_> = several.iter().map(|pool| pool.name.as_str()).collect();
             Err(refuse(format!("several pools are running; name one of them: {}", names.join(", "))))

@@ -8,9 +8,8 @@ use fastness_daemon::{DatasetReport, Request};
 use crate::connect::{ask, ask_all, pool_of, print_json};
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
-use crate::pool::assignments;
-use crate::size::short;
-use crate::table::table;
+use crate::listing::{Cell, Listing, ListingArgs, values};
+use crate::pool::{assignments, assignments_first};
 
 const PROPERTIES: &str = "\
 Properties:
@@ -24,7 +23,7 @@ Properties:
   reservation    SIZE | none                    space kept free for it
 All but the last two and volblocksize are inherited.
 Examples:
-  fastness dataset set compression=lz4 tank/logs
+  fastness dataset set compression=lz4 quota=10G tank/logs tank/old
   fastness dataset get all tank/logs";
 
 /// Commands on datasets.
@@ -48,17 +47,17 @@ pub(crate) enum DatasetCommand {
         /// New full name
         to: String,
     },
-    /// List datasets and volumes
+    /// List datasets and volumes; every property can be a column
+    #[command(
+        after_help = "Examples:\n  fastness dataset list tank -t volume -o name,volsize,compression -S used\n  fastness dataset list -Hp -o name,used"
+    )]
     List(ListArgs),
-    /// Set a property
+    /// Set properties
     #[command(after_help = PROPERTIES)]
     Set {
-        /// What to set
-        #[arg(value_name = "PROPERTY=VALUE")]
-        assignment: String,
-        /// Full names
-        #[arg(required = true)]
-        datasets: Vec<String>,
+        /// What to set, and then the full names of the datasets
+        #[arg(value_name = "PROPERTY=VALUE... DATASET", required = true)]
+        words: Vec<String>,
     },
     /// Show properties, and where their values come from
     #[command(after_help = PROPERTIES)]
@@ -91,9 +90,20 @@ pub(crate) struct CreateArgs {
 pub(crate) struct ListArgs {
     /// Only this dataset and those below it
     dataset: Option<String>,
+    /// Only those of these kinds: folder, volume, filesystem
+    #[arg(short = 't', long = "type", value_name = "KINDS", value_delimiter = ',')]
+    kinds: Vec<String>,
+    /// Only so many levels below: 0 is the dataset itself
+    #[arg(short, long, value_name = "LEVELS")]
+    depth: Option<usize>,
+    /// All levels below, as without it
+    #[arg(short, long, conflicts_with = "depth")]
+    recursive: bool,
     /// Print JSON: an array with all properties
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    listing: ListingArgs,
 }
 
 /// Arguments of `fastness dataset get`.
@@ -107,6 +117,8 @@ pub(crate) struct GetArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    listing: ListingArgs,
 }
 
 pub(crate) fn run(command: DatasetCommand, out: &mut dyn Write) -> Result<Outcome> {
@@ -127,11 +139,12 @@ pub(crate) fn run(command: DatasetCommand, out: &mut dyn Write) -> Result<Outcom
             change(&dataset, &Request::RenameDataset { from: dataset.clone(), to })
         }
         DatasetCommand::List(args) => list(&args, out),
-        DatasetCommand::Set { assignment, datasets } => {
-            let (property, value) = assignments(&[assignment])?.remove(0);
-            set(&datasets, &property, Some(&value))
+        DatasetCommand::Set { words } => {
+            let (assignments, datasets) = assignments_first(&words)?;
+            let values = assignments.into_iter().map(|(name, value)| (name, Some(value))).collect();
+            set(datasets, values)
         }
-        DatasetCommand::Inherit { property, datasets } => set(&datasets, &property, None),
+        DatasetCommand::Inherit { property, datasets } => set(&datasets, vec![(property, None)]),
         DatasetCommand::Get(args) => get(&args, out),
     }
 }
@@ -141,10 +154,9 @@ fn change(dataset: &str, request: &Request) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-fn set(datasets: &[String], property: &str, value: Option<&str>) -> Result<Outcome> {
+fn set(datasets: &[String], values: Vec<(String, Option<String>)>) -> Result<Outcome> {
     for name in datasets {
-        let (property, value) = (property.to_owned(), value.map(str::to_owned));
-        change(name, &Request::SetProperty { name: name.clone(), property, value })?;
+        change(name, &Request::SetProperties { name: name.clone(), values: values.clone() })?;
     }
     Ok(Outcome::Clean)
 }
@@ -163,22 +175,40 @@ pub(crate) fn datasets(name: Option<&str>) -> Result<Vec<DatasetReport>> {
     Ok(all)
 }
 
+const KINDS: [&str; 3] = ["folder", "volume", "filesystem"];
+
 fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Outcome> {
-    let all = datasets(args.dataset.as_deref())?;
+    if let Some(unknown) = args.kinds.iter().find(|kind| !KINDS.contains(&kind.as_str())) {
+        return Err(refuse(format!("{unknown} is no kind of dataset: {}", KINDS.join(", "))));
+    }
+    let mut all = datasets(args.dataset.as_deref())?;
+    let top = args.dataset.as_deref().map_or(0, |name| name.matches('/').count());
+    let is_near = |name: &str| args.depth.is_none_or(|depth| name.matches('/').count() <= top + depth);
+    all.retain(|dataset| {
+        (args.kinds.is_empty() || args.kinds.contains(&dataset.kind)) && is_near(&dataset.name)
+    });
     if args.json {
         print_json(out, &all)?;
         return Ok(Outcome::Clean);
     }
-    let row = |dataset: &DatasetReport| {
-        vec![
-            dataset.name.clone(),
-            dataset.kind.clone(),
-            short(dataset.used_bytes),
-            dataset.size_bytes.map_or_else(|| "-".to_owned(), short),
-        ]
+    let property = |dataset: &DatasetReport, name: &str| {
+        let found = dataset.properties.iter().find(|property| property.name == name);
+        found.map(|property| Cell::text(&property.value))
     };
-    let columns = [("NAME", false), ("KIND", false), ("USED", true), ("SIZE", true)];
-    table(out, &columns, all.iter().map(row).collect())?;
+    let listing = Listing::<DatasetReport> {
+        shown: &[
+            ("name", |dataset| Cell::text(&dataset.name)),
+            ("kind", |dataset| Cell::text(&dataset.kind)),
+            ("used", |dataset| Cell::Bytes(dataset.used_bytes)),
+            ("size", |dataset| dataset.size_bytes.map_or(Cell::Absent, Cell::Bytes)),
+        ],
+        others: &[
+            ("type", |dataset| Cell::text(&dataset.kind)),
+            ("volsize", |dataset| dataset.size_bytes.map_or(Cell::Absent, Cell::Bytes)),
+        ],
+        more: &property,
+    };
+    listing.write(out, &args.listing, all)?;
     Ok(Outcome::Clean)
 }
 
@@ -201,13 +231,8 @@ fn get(args: &GetArgs, out: &mut dyn Write) -> Result<Outcome> {
         print_json(out, &found)?;
         return Ok(Outcome::Clean);
     }
-    let rows = found.iter().flat_map(|dataset| {
-        let row = |property: &fastness_daemon::PropertyReport| {
-            vec![dataset.name.clone(), property.name.clone(), property.value.clone(), property.source.clone()]
-        };
-        dataset.properties.iter().map(row)
+    let rows = found.into_iter().flat_map(|dataset| {
+        dataset.properties.into_iter().map(move |property| (dataset.name.clone(), property))
     });
-    let columns = [("NAME", false), ("PROPERTY", false), ("VALUE", false), ("SOURCE", false)];
-    table(out, &columns, rows.collect())?;
-    Ok(Outcome::Clean)
+    values(&args.listing, rows.collect(), out)
 }

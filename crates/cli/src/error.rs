@@ -41,6 +41,11 @@ pub(crate) fn gone(text: impl Into<String>) -> CliError {
     AnyError::new(ErrorKind::Closed, text).into()
 }
 
+/// No process has what is asked for.
+pub(crate) fn not_running(text: impl Into<String>) -> CliError {
+    AnyError::new(ErrorKind::NotRunning, text).into()
+}
+
 /// Another process is using what is needed.
 pub(crate) fn busy(text: impl Into<String>) -> CliError {
     AnyError::new(ErrorKind::Retry, text).into()
@@ -107,7 +112,14 @@ impl<T, E: Into<CliError>> Context<T> for Result<T, E> {
 
 /// For errors that say what to do themselves, if anything can be done.
 fn it_says(kind: ErrorKind) -> Option<&'static str> {
-    (kind == ErrorKind::Bug).then_some("this is a defect of fastness; please report it")
+    match kind {
+        ErrorKind::Bug => Some("this is a defect of fastness; please report it"),
+        ErrorKind::Denied => {
+            Some("look at its owner and mode, or run the command as the user who has the right")
+        }
+        ErrorKind::AddressInUse => Some("choose another port or socket, or end what listens there"),
+        _ => None,
+    }
 }
 
 /// For what is wrong with a trace.
@@ -122,8 +134,15 @@ fn for_logs(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::NoSpace => Some("empty the log with `fastness log recover`, or use a larger region"),
         ErrorKind::MediaFailed => Some("copy the readable data, and replace the medium"),
         ErrorKind::Closed => Some("open it again"),
-        ErrorKind::Bug => it_says(kind),
-        _ => None,
+        kind => it_says(kind),
+    }
+}
+
+/// For regions and logs that are to be made.
+fn for_making(kind: ErrorKind) -> Option<&'static str> {
+    match kind {
+        ErrorKind::NoSpace => Some("make room on its file system, or choose a smaller --size"),
+        kind => for_logs(kind),
     }
 }
 
@@ -179,8 +198,8 @@ from! {
     PoolError => it_says,
     StoreError => it_says,
     VolumeError => it_says,
-    RegionError => for_logs,
-    CreateError => for_logs,
+    RegionError => for_making,
+    CreateError => for_making,
     AppendError => for_logs,
     TrimError => for_logs,
     RecoverError<std::convert::Infallible> => for_logs,
@@ -202,6 +221,9 @@ impl From<AnyError> for CliError {
 
 impl From<io::Error> for CliError {
     fn from(error: io::Error) -> CliError {
+        if let Some(kind) = ErrorKind::of_denial(&error) {
+            return CliError::new(&error, kind, it_says(kind));
+        }
         CliError { is_reader_gone: is_reader_gone(&error), ..CliError::own(&error) }
     }
 }

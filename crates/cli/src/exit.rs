@@ -42,6 +42,13 @@ fn number(result: &Result<Outcome>) -> u8 {
     }
 }
 
+/// Prints an error that is not the last one.
+pub(crate) fn tell<T>(result: &Result<T>) {
+    if let Err(error) = result {
+        say(error);
+    }
+}
+
 fn say(error: &CliError) {
     let texts = error.texts();
     note(format_args!("fastness: {}", texts[0]));
@@ -97,6 +104,9 @@ mod tests {
             (ErrorKind::MediaFailed, 7),
             (ErrorKind::Closed, 8),
             (ErrorKind::Bug, 9),
+            (ErrorKind::NotRunning, 11),
+            (ErrorKind::Denied, 12),
+            (ErrorKind::AddressInUse, 13),
         ];
         assert!(ErrorKind::ALL.iter().all(|kind| codes.iter().any(|(of, _)| of == kind)));
         for (kind, code) in codes {
@@ -106,6 +116,11 @@ mod tests {
         }
         assert_eq!((ends(refuse("no")).0, ends(busy("no")).0, ends(gone("no")).0), (3, 4, 8));
         assert_eq!(ends(io::Error::other("disk")), (10, None));
+        let (denied, advice) = ends(io::Error::from(io::ErrorKind::PermissionDenied));
+        assert!(denied == 12 && advice.is_some_and(|advice| advice.contains("user")));
+        let help = crate::EXIT_CODES;
+        let codes = codes.into_iter().map(|(_, code)| code).chain([0, 1, 2, 10]);
+        codes.for_each(|code| assert!(help.contains(&format!("\n{code:>3}  ")), "{code} is in no help"));
         assert_eq!((number(&Ok(Outcome::Clean)), number(&Ok(Outcome::Found))), (0, 1));
     }
 
@@ -133,6 +148,13 @@ mod tests {
         assert!(ends(OpenError::NotALog).1.is_some_and(|advice| advice.contains("log create")));
         let stopped = ClientError::NotRunning { pool: "tank".to_owned() };
         assert!(ends(stopped).1.is_some_and(|advice| advice.contains("pool import")));
+        let full = fastness_pmem::RegionError::NoSpace {
+            path: "log".into(),
+            len_bytes: 1,
+            source: io::ErrorKind::StorageFull.into(),
+        };
+        let advice = ends(full).1.unwrap();
+        assert!(advice.contains("--size") && !advice.contains("log recover"), "nothing is in it yet");
         let bug = Failure::refuse(ErrorKind::Bug, "of the daemon");
         assert!(ends(bug).1.is_some_and(|advice| advice.contains("report it")));
     }

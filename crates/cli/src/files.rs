@@ -14,10 +14,9 @@ use crate::connect::{ask, ask_all, print_json};
 use crate::dataset::datasets;
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
+use crate::listing::{Cell, Listing, ListingArgs};
 use crate::offline;
 use crate::pool::assignments;
-use crate::size::short;
-use crate::table::table;
 
 const CREATE: &str = "\
 Examples:
@@ -69,6 +68,8 @@ pub(crate) enum FilesCommand {
         /// Print JSON
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        listing: ListingArgs,
     },
     /// Compare links, entries, orphans and objects; for a file system that nothing changes meanwhile
     #[command(after_help = CHECK)]
@@ -180,7 +181,7 @@ pub(crate) fn run(command: FilesCommand, out: &mut dyn Write) -> Result<Outcome>
         }
         FilesCommand::MountHelper(args) => mount_for_mount(args)?,
         FilesCommand::Unmount { what, force } => return unmount(&what, force),
-        FilesCommand::List { json } => return list(json, out),
+        FilesCommand::List { json, listing } => return list(json, &listing, out),
         FilesCommand::Check { files, places, json } => return check(&files, &places, json, out),
     }
     Ok(Outcome::Clean)
@@ -259,7 +260,7 @@ struct ListedFiles {
     mounted_at: Option<String>,
 }
 
-fn list(json: bool, out: &mut dyn Write) -> Result<Outcome> {
+fn list(json: bool, args: &ListingArgs, out: &mut dyn Write) -> Result<Outcome> {
     let mut files = datasets(None)?;
     files.retain(|dataset| dataset.kind == "filesystem");
     let pools: Vec<PoolReport> = ask_all(None, &Request::Status)?;
@@ -273,12 +274,19 @@ fn list(json: bool, out: &mut dyn Write) -> Result<Outcome> {
         print_json(out, &listed)?;
         return Ok(Outcome::Clean);
     }
-    let row = |listed: &ListedFiles| {
-        let ListedFiles { dataset, mounted_at } = listed;
-        vec![dataset.name.clone(), short(dataset.used_bytes), mounted_at.as_deref().unwrap_or("-").to_owned()]
+    let listing = Listing::<ListedFiles> {
+        shown: &[
+            ("file system", |listed| Cell::text(&listed.dataset.name)),
+            ("used", |listed| Cell::Bytes(listed.dataset.used_bytes)),
+            ("mounted at", |listed| listed.mounted_at.as_ref().map_or(Cell::Absent, Cell::text)),
+        ],
+        others: &[
+            ("name", |listed| Cell::text(&listed.dataset.name)),
+            ("mounted", |listed| listed.mounted_at.as_ref().map_or(Cell::Absent, Cell::text)),
+        ],
+        more: &|_, _| None,
     };
-    let columns = [("FILE SYSTEM", false), ("USED", true), ("MOUNTED AT", false)];
-    table(out, &columns, listed.iter().map(row).collect())?;
+    listing.write(out, args, listed)?;
     Ok(Outcome::Clean)
 }
 

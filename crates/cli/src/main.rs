@@ -25,7 +25,9 @@ mod files;
 mod iostat;
 mod join;
 mod leftovers;
+mod listing;
 mod log;
+mod made;
 mod man;
 mod metrics;
 mod notify;
@@ -67,15 +69,18 @@ Exit codes:
   5  no space: trim or recover the log, add a device, enlarge the region or the file system
   6  the contents of the medium are inconsistent
   7  the medium failed; use a copy, and replace it
-  8  closed after an earlier failure, not running, or its process has ended; open or import it
+  8  closed after an earlier failure, or its process has ended meanwhile; open or import it
   9  a defect of this program
- 10  input or output of the program itself failed";
+ 10  input or output of the program itself failed
+ 11  no process has the pool, the volume or the files; start or import it
+ 12  permission denied
+ 13  the port or socket is in use; choose another";
 
 /// Storage on persistent memory.
 ///
-/// A synchronous write takes about as long as copying its bytes into persistent memory, and nothing
+/// A synchronous write waits for a copy of its bytes in persistent memory instead of a disk, and nothing
 /// acknowledged is lost. Without persistent memory, a file can stand in for it; the program then says what
-/// survives.
+/// survives. Nothing has run on hardware with persistent memory yet.
 #[derive(Debug, Parser)]
 #[command(name = "fastness", version, after_help = EXIT_CODES)]
 struct Cli {

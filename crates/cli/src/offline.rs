@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fastness_daemon::{Control, PATIENCE, control_socket, find_devices, run_dir};
+use fastness_daemon::{Among, Control, PATIENCE, control_socket, find_devices, run_dir};
 use fastness_store::survey::import_to_look;
 use fastness_store::{Device, Pool};
 
@@ -17,7 +17,7 @@ pub(crate) fn is_running(name: &str) -> Result<bool> {
 
 /// The devices of a pool that does not run; which are found is told meanwhile.
 pub(crate) fn devices(name: &str, places: &[PathBuf]) -> Result<Vec<Device>> {
-    Ok(find_devices(name, places, PATIENCE, &mut tell_search)?.devices)
+    Ok(find_devices(name, places, Among::Existing, PATIENCE, &mut tell_search)?.devices)
 }
 
 /// Opens a pool that does not run, in the state of its last synced txg. Nothing is changed, neither on its

@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use fastness_base::ErrorKind;
 use fastness_daemon::{
-    Client, ClientError, Control, Ending, Failure, ImportStep, ImportWatch, Node, NodeOptions, PATIENCE,
-    PoolReport, Request, Search, control_socket, find_devices, run_dir,
+    Among, Client, Control, Ending, Failure, ImportStep, ImportWatch, Node, NodeOptions, PATIENCE,
+    PoolReport, Request, Search, control_socket, find_devices, run_dir, running_pools,
 };
 use fastness_store::{Consent, ImportOptions, MissingLog, Places, PoolOptions};
 
@@ -92,6 +92,12 @@ pub(crate) struct Import {
     pub(crate) is_forced: bool,
     pub(crate) is_read_only: bool,
     pub(crate) is_degraded: bool,
+    /// It was destroyed.
+    pub(crate) is_destroyed: bool,
+    /// The pool's name from now on.
+    pub(crate) new_name: Option<String>,
+    /// Nothing is served or mounted.
+    pub(crate) is_quiet: bool,
     /// Possible new paths of the log's regions.
     pub(crate) log_paths: Vec<PathBuf>,
     /// Which parts of the log may be given up.
@@ -104,21 +110,24 @@ impl Import {
         let import = ImportOptions {
             is_forced: self.is_forced,
             allows_degraded: self.is_degraded,
+            allows_destroyed: self.is_destroyed,
+            rename: self.new_name.clone(),
             missing_log: if self.consent.missing { MissingLog::Drop } else { MissingLog::Refuse },
             ..ImportOptions::default()
         };
         let pool = PoolOptions { is_read_only: self.is_read_only, ..self.bounds.options() };
         let (log_paths, consent) = (self.log_paths.clone(), self.consent);
         let places = Places { log_paths, consent, ..Places::default() };
-        let mut options = NodeOptions { pool, remembers: true, places, watch };
+        let mut options = NodeOptions { pool, remembers: true, is_quiet: self.is_quiet, places, watch };
         options.watch.begin(ImportStep::Devices);
         let mut tell = |search: Search<'_>| match search {
             Search::Waiting(devices) => options.watch.waits_for(devices),
             search => tell_search(search),
         };
-        let found = find_devices(&self.name, &self.places, self.bounds.patience(), &mut tell)?;
-        // A pool without a control socket would be out of reach; `name` may be a GUID.
-        control_socket(&run_dir()?, &found.name)?;
+        let among = if self.is_destroyed { Among::Destroyed } else { Among::Existing };
+        let found = find_devices(&self.name, &self.places, among, self.bounds.patience(), &mut tell)?;
+        // `name` may be a GUID. A pool without a control socket would be out of reach.
+        refuse_running(self.new_name.as_ref().unwrap_or(&found.name))?;
         options.places.witnesses = found.regions;
         Ok(Node::import(&found.devices, &import, options)?)
     }
@@ -132,9 +141,17 @@ impl Import {
         let progress = (!announce).then(Progress::start);
         let watch = progress.as_ref().map_or_else(background::watch, Progress::watch);
         let started = self.node(watch).and_then(|node| {
-            let control = listen(&node)?;
-            node.end_on_signals()?;
-            Ok((node, control))
+            let begun = listen(&node).and_then(|control| {
+                node.end_on_signals()?;
+                Ok(control)
+            });
+            match begun {
+                Ok(control) => Ok((node, control)),
+                Err(error) => {
+                    node.give_up();
+                    Err(error)
+                }
+            }
         });
         drop(progress);
         let (node, control) = match started {
@@ -160,18 +177,34 @@ impl Import {
     }
 }
 
-/// Refuses if a process is running the pool of this name: waiting for its devices would be in vain.
-pub(crate) fn refuse_running(name: &str) -> Result<()> {
-    let socket = control_socket(&run_dir()?, name)?;
-    let status = || -> Result<PoolReport, ClientError> {
-        let mut client = Client::connect(&socket, name)?;
+/// The pool of this name or GUID, if a process is running it and answers.
+pub(crate) fn running(name: &str) -> Result<Option<PoolReport>> {
+    let dir = run_dir()?;
+    // Too long a name is refused here.
+    control_socket(&dir, name)?;
+    let others = running_pools(&dir).unwrap_or_default();
+    let (same, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|pool| pool == name);
+    let status = |pool: &String| -> Result<PoolReport> {
+        let mut client = Client::connect(&control_socket(&dir, pool)?, pool)?;
         client.set_timeout(ANSWER)?;
-        client.call(&Request::Status)
+        Ok(client.call(&Request::Status)?)
     };
-    match status() {
-        Ok(report) => Err(busy(format!("pool {name} is already running, as process {}", report.pid))),
-        // It is not running, or is being exported, or does not answer: the search for its devices decides.
-        Err(_) => Ok(()),
+    // One that is being exported, or does not answer: the search for its devices decides.
+    let found = same.iter().chain(&others).filter_map(|pool| status(pool).ok());
+    Ok(found.into_iter().find(|report| report.name == name || report.guid == name))
+}
+
+/// Refuses if a process is running the pool of this name or GUID: waiting for its devices would be in vain.
+pub(crate) fn refuse_running(name: &str) -> Result<()> {
+    match running(name)? {
+        Some(report) if report.name == name => {
+            Err(busy(format!("pool {name} is already running, as process {}", report.pid)))
+        }
+        Some(report) => Err(busy(format!(
+            "the pool with GUID {name} is already running, as pool {}, process {}",
+            report.name, report.pid
+        ))),
+        None => Ok(()),
     }
 }
 

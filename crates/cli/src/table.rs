@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
 /// A column: its head, and whether it holds numbers.
-pub(crate) type Column = (&'static str, bool);
+pub(crate) type Column<'a> = (&'a str, bool);
 
 /// Writes rows under heads; numbers are aligned at the right.
-pub(crate) fn table(out: &mut dyn Write, columns: &[Column], rows: Vec<Vec<String>>) -> io::Result<()> {
+pub(crate) fn table(out: &mut dyn Write, columns: &[Column<'_>], rows: Vec<Vec<String>>) -> io::Result<()> {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(columns.iter().map(|(head, _)| *head));

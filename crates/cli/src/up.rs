@@ -2,21 +2,26 @@
 
 use std::fs::{self, TryLockError};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fastness_daemon::{
-    Address, ImportStep, ImportWatch, MountRequest, Node, NodeOptions, PmUse, PoolReport, patiently,
+    Address, ImportStep, ImportWatch, MountRequest, Node, NodeOptions, PmUse, PoolReport, RegionReport,
+    check_address, check_pool_name, patiently,
 };
-use fastness_store::{Consent, Device, ImportOptions, KindId, Places, Pool, PoolError, Property, VdevSpec};
+use fastness_store::{
+    Consent, Device, ImportOptions, KindId, Places, Pool, PoolError, PoolState, Property, VdevSpec,
+};
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::error::{Context, Result, busy, refuse};
 use crate::exit::Outcome;
+use crate::made::Made;
 use crate::output::fields;
 use crate::progress::Progress;
 use crate::size;
-use crate::start::{BoundArgs, listen, refuse_running, until_end};
+use crate::start::{BoundArgs, listen, running, until_end};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -37,6 +42,9 @@ pub(crate) struct UpArgs {
     /// is the pool's
     #[arg(default_value = "fastness-data")]
     dir: PathBuf,
+    /// Name of the pool from now on [default: as it is called; a new one as the folder]
+    #[arg(long)]
+    name: Option<String>,
     /// Size of the volume, when it is made; it takes the space of what is written only
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8G")]
     size: u64,
@@ -74,19 +82,39 @@ pub(crate) struct UpArgs {
 }
 
 pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> Result<Outcome> {
-    fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
-    let dir = args.dir.canonicalize().with_context(|| format!("cannot use {}", args.dir.display()))?;
+    // Dropped last: when nothing uses the files any more.
+    let mut made = Made::default();
+    let dir = make_folder(&args.dir, &mut made)?;
+    let (socket, image) = (dir.join("volume.sock"), dir.join("pool.img"));
+    let name = args.name.as_deref().or(dir.file_name().and_then(|name| name.to_str())).unwrap_or("fastness");
+    refuse_taken(name, &dir)?;
+    // Before anything is made that would be left.
+    check_pool_name(name, args.force || image.exists())?;
+    let addresses = args.tcp.clone().map(Address::Tcp).into_iter();
+    let addresses: Vec<_> = addresses.chain([Address::Unix(socket.display().to_string())]).collect();
+    addresses.iter().try_for_each(check_address)?;
     let progress = Progress::start();
     let watch = progress.watch();
     watch.begin(ImportStep::Devices);
-    let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or("fastness");
-    refuse_running(name)?;
     let (device, is_new) = open(args, &dir, name, &watch)?;
-    let import = ImportOptions { is_forced: args.force, ..ImportOptions::default() };
+    let found = device.probe()?.config;
+    if found.state == PoolState::Destroyed {
+        return Err(refuse(format!(
+            "pool {0} was destroyed: `fastness pool import -D {0} -d {1}` brings it back; to make a new one, remove {2}",
+            found.name,
+            dir.display(),
+            image.display()
+        )));
+    }
+    let known = found.name;
+    if args.name.is_none() && known != name {
+        refuse_taken(&known, &dir)?;
+    }
+    let import =
+        ImportOptions { is_forced: args.force, rename: args.name.clone(), ..ImportOptions::default() };
     let region = dir.join("pm.log");
     let options = NodeOptions {
         pool: args.bounds.options(),
-        remembers: false,
         places: Places {
             log_paths: vec![region.clone()],
             witnesses: args.pm.iter().cloned().collect(),
@@ -94,29 +122,83 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> Result<Outcome> {
             ..Places::default()
         },
         watch,
+        ..NodeOptions::default()
     };
     let node = Node::import(&[device], &import, options)?;
-    if node.log().is_some_and(|log| log.kind() == KindId::Lwb) {
-        add_log(args, &node, &region)?;
+    if is_new {
+        made.add(&image);
     }
-    let control = listen(&node)?;
-    node.end_on_signals()?;
+    let begun = (|| {
+        if node.log().is_some_and(|log| log.kind() == KindId::Lwb) {
+            made.note(&region);
+            add_log(args, &node, &region)?;
+        }
+        let control = listen(&node)?;
+        node.end_on_signals()?;
+        let volume = serve(args, &node, &addresses, &mut made)?;
+        let files = mount_files(args, &node, &dir)?;
+        drop(progress);
+        say(out, &node.status(), is_new, &files, &volume, &socket)?;
+        out.flush()?;
+        Ok(control)
+    })();
+    match begun {
+        Ok(control) => until_end(&node, control).map(|_| Outcome::Clean),
+        Err(error) => {
+            // Once it is served, a client may have written to it.
+            match made.is_something() && is_new {
+                true => node.discard(|| made.remove()),
+                false => node.give_up(),
+            }
+            made.keep();
+            Err(error)
+        }
+    }
+}
+
+/// The folder, made for its user alone if it is not there.
+fn make_folder(dir: &Path, made: &mut Made) -> Result<PathBuf> {
+    let cannot = || format!("cannot make {}", dir.display());
+    let above: Vec<_> = dir.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
+    above.iter().rev().for_each(|path| made.note(path));
+    if let Some(parent) = above.first() {
+        fs::create_dir_all(parent).with_context(cannot)?;
+    }
+    made.note(dir);
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error).with_context(cannot),
+        _ if dir.is_dir() => {}
+        _ => return Err(refuse(format!("{} is no folder", dir.display()))),
+    }
+    dir.canonicalize().with_context(|| format!("cannot use {}", dir.display()))
+}
+
+/// Refuses a name under which a process runs a pool: that of the folder, or another one.
+fn refuse_taken(name: &str, dir: &Path) -> Result<()> {
+    let Some(report) = running(name)? else { return Ok(()) };
+    let paths: Vec<_> = report.vdevs.iter().flat_map(|vdev| &vdev.devices).map(|side| &side.path).collect();
+    if paths.iter().any(|path| Path::new(path).parent() == Some(dir)) {
+        return Err(busy(format!("pool {name} is already running, as process {}", report.pid)));
+    }
+    Err(busy(format!(
+        "another pool called {name} is running, from {}: give this one another name with --name",
+        paths.first().map_or("elsewhere", |path| path.as_str())
+    )))
+}
+
+/// Makes the volume, if there is none, and serves it; returns its name.
+fn serve(args: &UpArgs, node: &Node, addresses: &[Address], made: &mut Made) -> Result<String> {
     let volume = format!("{}/volume", node.name());
     if node.pool().dataset(&volume).is_err() {
         let options = VolumeOptions { properties: vec![(Property::VolBlockSize, args.block_size)] };
         Volume::create(node.store(), &volume, args.size, &options)?;
     }
-    let socket = dir.join("volume.sock");
-    node.serve(&volume, &Address::Unix(socket.display().to_string()), false, false)?;
-    if let Some(address) = &args.tcp {
-        node.serve(&volume, &Address::Tcp(address.clone()), false, false)?;
+    for address in addresses {
+        node.serve(&volume, address, false, false)?;
+        // A client may have written to it already.
+        made.keep();
     }
-    let files = mount_files(args, &node, &dir)?;
-    drop(progress);
-    say(out, &node.status(), is_new, &files, &volume, &socket)?;
-    out.flush()?;
-    until_end(&node, control)?;
-    Ok(Outcome::Clean)
+    Ok(volume)
 }
 
 /// Creates the file system, if there is none, and mounts it; says where, or why not.
@@ -185,6 +267,9 @@ fn open(args: &UpArgs, dir: &Path, name: &str, watch: &ImportWatch) -> Result<(D
         _ => {}
     }
     let len_bytes = args.pool_size.unwrap_or_else(|| args.size.saturating_mul(2).max(64 << 20));
+    // Dropped before the folder is unlocked.
+    let mut unfinished = Made::default();
+    unfinished.note(&new);
     let device = Device::create_sparse(&new, len_bytes.next_multiple_of(4096))?;
     let pool = Pool::create(name, &[VdevSpec::single(device)], args.bounds.options());
     let pool = pool.with_context(|| format!("cannot make a pool called {name}, as the folder is"))?;
@@ -193,6 +278,7 @@ fn open(args: &UpArgs, dir: &Path, name: &str, watch: &ImportWatch) -> Result<(D
     fs::rename(&new, &path)
         .and_then(|()| fs::File::open(dir)?.sync_all())
         .context("cannot name the pool's file")?;
+    unfinished.keep();
     Ok((reopen()?, true))
 }
 
@@ -230,7 +316,15 @@ fn say(
     let served = served.ok_or_else(|| refuse(format!("{volume} is not served")))?;
     let device = &pool.vdevs[0].devices[0];
     let log = match &pool.log {
-        Some(log) if log.kind == "pmem" => format!("{} (synchronous writes take microseconds)", log.medium),
+        Some(log) if log.kind == "pmem" => {
+            // An ordinary file that does not stand in for persistent memory is synced to its disk.
+            let waits = |region: &RegionReport| !region.emulates && log.medium.contains("ordinary file");
+            let words = match log.regions.iter().any(waits) {
+                true => "synchronous writes wait until its disk has them",
+                false => "synchronous writes take microseconds",
+            };
+            format!("{} ({words})", log.medium)
+        }
         Some(log) => format!("{} (synchronous writes wait for a flush of it; see --pm)", log.medium),
         None => "none".to_owned(),
     };

@@ -3,16 +3,18 @@
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use fastness_daemon::{Address, PoolReport, Request, ServedReport, absolute, run_dir, volume_socket};
+use fastness_daemon::{
+    Address, DatasetReport, PoolReport, Request, ServedReport, absolute, run_dir, volume_socket,
+};
 
 use crate::connect::{ask, ask_all, print_json};
 use crate::consent::ConsentArgs;
 use crate::dataset::datasets;
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
+use crate::listing::{Cell, Listing, ListingArgs};
 use crate::pool::assignments;
-use crate::size::{self, short};
-use crate::table::table;
+use crate::size;
 
 const CREATE: &str = "\
 Examples:
@@ -60,6 +62,8 @@ pub(crate) enum VolumeCommand {
         /// Print JSON
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        listing: ListingArgs,
     },
 }
 
@@ -135,7 +139,7 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> Result<Outcome
             let request = |is_forced| Request::Unserve { name: volume.clone(), is_forced };
             return consent.send(&volume, &does, request, out);
         }
-        VolumeCommand::List { json } => return list(json, out),
+        VolumeCommand::List { json, listing } => return list(json, &listing, out),
     }
     Ok(Outcome::Clean)
 }
@@ -155,7 +159,7 @@ fn serve(args: ServeArgs) -> Result<ServedReport> {
     ask(&args.volume, &request)
 }
 
-fn list(json: bool, out: &mut dyn Write) -> Result<Outcome> {
+fn list(json: bool, args: &ListingArgs, out: &mut dyn Write) -> Result<Outcome> {
     let mut volumes = datasets(None)?;
     volumes.retain(|dataset| dataset.kind == "volume");
     if json {
@@ -164,17 +168,29 @@ fn list(json: bool, out: &mut dyn Write) -> Result<Outcome> {
     }
     let pools: Vec<PoolReport> = ask_all(None, &Request::Status)?;
     let served: Vec<_> = pools.iter().flat_map(|pool| &pool.served).collect();
-    let row = |volume: &fastness_daemon::DatasetReport| {
-        let addresses: Vec<_> = served
-            .iter()
-            .filter(|served| served.volume == volume.name)
-            .map(|served| served.uri.as_str())
-            .collect();
-        let addresses = if addresses.is_empty() { "-".to_owned() } else { addresses.join(" ") };
-        let size = volume.size_bytes.map_or_else(|| "-".to_owned(), short);
-        vec![volume.name.clone(), size, short(volume.used_bytes), addresses]
+    let addresses = |volume: &DatasetReport| {
+        let of_it = served.iter().filter(|served| served.volume == volume.name);
+        let addresses: Vec<_> = of_it.map(|served| served.uri.as_str()).collect();
+        if addresses.is_empty() { Cell::Absent } else { Cell::text(addresses.join(" ")) }
     };
-    let columns = [("VOLUME", false), ("SIZE", true), ("USED", true), ("ADDRESS", false)];
-    table(out, &columns, volumes.iter().map(row).collect())?;
+    let rows = volumes.into_iter().map(|volume| (addresses(&volume), volume)).collect();
+    let property = |(_, volume): &(Cell, DatasetReport), name: &str| {
+        let found = volume.properties.iter().find(|property| property.name == name);
+        found.map(|property| Cell::text(&property.value))
+    };
+    let listing = Listing::<(Cell, DatasetReport)> {
+        shown: &[
+            ("volume", |(_, volume)| Cell::text(&volume.name)),
+            ("size", |(_, volume)| volume.size_bytes.map_or(Cell::Absent, Cell::Bytes)),
+            ("used", |(_, volume)| Cell::Bytes(volume.used_bytes)),
+            ("address", |(addresses, _)| addresses.clone()),
+        ],
+        others: &[
+            ("name", |(_, volume)| Cell::text(&volume.name)),
+            ("volsize", |(_, volume)| volume.size_bytes.map_or(Cell::Absent, Cell::Bytes)),
+        ],
+        more: &property,
+    };
+    listing.write(out, args, rows)?;
     Ok(Outcome::Clean)
 }

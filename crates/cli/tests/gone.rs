@@ -107,7 +107,7 @@ fn a_socket_that_a_dead_process_left() {
     fs::create_dir_all(bench.path("run")).unwrap();
     drop(UnixListener::bind(bench.path("run/tank.control")).unwrap());
     for line in COMMANDS {
-        let said = bench.fails(line, 8);
+        let said = bench.fails(line, 11);
         assert!(said.contains("not running") && said.contains("pool import"), "{line}: {said}");
     }
 }

@@ -1,6 +1,14 @@
 //! What an administrator does by mistake: each ends with a clear answer, and nothing is lost.
 
+#![allow(unreachable_pub, missing_debug_implementations)]
+
+#[path = "mistakes/hour.rs"]
+mod hour;
+#[path = "mistakes/items.rs"]
+mod items;
 mod support;
+#[path = "mistakes/table.rs"]
+mod table;
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};

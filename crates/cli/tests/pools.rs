@@ -1,5 +1,9 @@
 //! Pools, datasets and volumes on the command line.
 
+#[path = "pools/grow.rs"]
+mod grow;
+#[path = "pools/lists.rs"]
+mod lists;
 mod support;
 
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -30,7 +34,7 @@ fn a_pool_is_made_given_back_and_imported_again_with_what_it_served() {
     bench.ok("pool export tank");
     assert!(!bench.path("disk.sock").exists());
     assert!(bench.fails("volume list tank", 2).contains("unexpected"));
-    let said = bench.fails("dataset list tank", 8);
+    let said = bench.fails("dataset list tank", 11);
     assert!(said.contains("not running") && said.contains("pool import"), "{said}");
     let found = bench.ok(&format!("pool import -d {}", bench.text("")));
     assert!(found.contains("tank") && found.contains("exported"), "{found}");
@@ -86,7 +90,7 @@ fn datasets_have_properties_that_are_inherited() {
     assert_eq!(names, ["tank", "tank/a", "tank/a/v", "tank/moved", "tank/moved/c"]);
     for (line, code) in [
         ("dataset create tank/a", 3),
-        ("dataset create nowhere/a", 8),
+        ("dataset create nowhere/a", 11),
         ("dataset create tank/x/y", 3),
         ("dataset set compression=gzip tank/a", 3),
         ("dataset set volblocksize=8K tank/a/v", 3),

@@ -25,7 +25,7 @@ fn after_a_log_was_given_up_nothing_says_that_flushed_writes_are_there() {
     up.kill();
     std::fs::remove_file(bench.path("demo/pm.log")).unwrap();
     let refused = bench.fails(&format!("up {emulated}"), 7);
-    assert!(refused.contains("not here"), "{refused}");
+    assert!(refused.contains("not here") && refused.contains("--drop-log"), "{refused}");
     let up = bench.up(&format!("{UP} --drop-log"));
     assert!(
         up.said.contains("without its log: flushed writes") && up.said.contains("are lost"),
@@ -102,5 +102,18 @@ fn a_pool_with_blocks_that_have_no_right_copy_is_no_pool_online() {
     bench.ok_or_found("pool scrub demo --wait");
     assert_eq!((status(&bench, "state").as_str(), bench.run("status").status.code()), ("online", Some(0)));
     drop(client);
+    assert_eq!(up.interrupt(), Some(0));
+}
+
+#[test]
+fn an_ordinary_file_is_not_called_fast() {
+    let bench = Bench::new();
+    // Not in memory, where the pools of tests are.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let plain = folder.path().join("plain");
+    std::fs::File::create(&plain).unwrap().set_len(16 << 20).unwrap();
+    let up = bench.up(&format!("{UP} --pm {}", plain.display()));
+    assert!(up.said.contains("wait until its disk has them"), "{}", up.said);
+    assert!(!up.said.contains("microseconds") && !up.said.contains("disk's cache"), "{}", up.said);
     assert_eq!(up.interrupt(), Some(0));
 }

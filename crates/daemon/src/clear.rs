@@ -12,15 +12,22 @@ use crate::node::Node;
 use crate::protocol::Failure;
 
 impl Node {
-    /// Resumes a suspended pool, if its devices are back.
+    /// Resumes a suspended pool, if its devices are back. Of any other, sets the counters of errors of a
+    /// device, or of all, back to zero; what scrubs found damaged stays listed until it is whole or gone.
     ///
     /// Persistence: on return everything that was acknowledged, flushed or not, is durable.
     ///
     /// # Errors
-    /// The pool is not suspended, or an error of the import: the pool then stays suspended, and nothing is
-    /// lost.
-    pub fn clear(&self, is_degraded: bool) -> Result<(), Failure> {
-        self.go_on(is_degraded, Vec::new())
+    /// No such device, or an error of the import: the pool then stays suspended, and nothing is lost.
+    pub fn clear(&self, is_degraded: bool, device: Option<&str>) -> Result<(), Failure> {
+        if self.pool().is_suspended() {
+            return self.go_on(is_degraded, Vec::new());
+        }
+        let guid = device.map(|device| self.find(device)).transpose()?.map(|side| side.guid);
+        self.pool().clear_errors(guid)?;
+        self.journal
+            .note(format!("the counters of errors of {} are cleared", device.unwrap_or("all devices")));
+        Ok(())
     }
 
     /// As [`clear`](Self::clear), with more vdevs: for a pool that lacks the space to resume, or whose

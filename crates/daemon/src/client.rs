@@ -60,8 +60,9 @@ impl ClientError {
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            ClientError::NotRunning { .. } | ClientError::Gone { .. } => ErrorKind::Closed,
-            ClientError::Socket { .. } => ErrorKind::Retry,
+            ClientError::NotRunning { .. } => ErrorKind::NotRunning,
+            ClientError::Gone { .. } => ErrorKind::Closed,
+            ClientError::Socket { source, .. } => ErrorKind::of_denial(source).unwrap_or(ErrorKind::Retry),
             ClientError::Strange { .. } => ErrorKind::Bug,
             ClientError::Failed(failure) => failure.kind(),
         }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use fastness_base::ErrorKind;
 use fastness_nbd::{Endpoint, Listener};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::socket_peercred;
 
 use crate::error::StartError;
 use crate::node::Node;
@@ -117,6 +118,7 @@ fn serve(socket: UnixStream, node: &Node) -> io::Result<()> {
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(IDLE))?;
     socket.set_write_timeout(Some(IDLE))?;
+    let user = socket_peercred(&socket)?.uid.as_raw();
     let mut output = socket.try_clone()?;
     let mut input = BufReader::new(socket);
     let mut line = Vec::new();
@@ -133,7 +135,7 @@ fn serve(socket: UnixStream, node: &Node) -> io::Result<()> {
         let result = match serde_json::from_slice::<Request>(&line) {
             Ok(request) => {
                 let mut tell = |report| say(&mut output, &Message::Progress(report)).is_ok();
-                surviving(|| node.handle(request, &mut tell))
+                surviving(|| node.handle_of(user, request, &mut tell))
             }
             Err(error) => Err(Failure::new(ErrorKind::Invalid, &error)),
         };

@@ -1,5 +1,7 @@
 //! Requests about datasets and their properties.
 
+use std::collections::BTreeMap;
+
 use fastness_base::ErrorKind;
 use fastness_store::{Dataset, DatasetInfo, DatasetKind, ObjectId, Pool, PoolError, Property, Tx};
 use fastness_sync::lock;
@@ -122,16 +124,26 @@ impl Node {
         self.change(|tx| self.pool().rename_dataset(tx, from, to))
     }
 
-    pub(crate) fn set_property(
+    pub(crate) fn set_properties(
         &self,
         name: &str,
-        property: &str,
-        value: Option<&str>,
+        values: &[(String, Option<String>)],
     ) -> Result<(), Failure> {
         let dataset = self.pool().dataset(name)?;
-        let property: Property = property.parse()?;
-        let value = value.map(|value| property.parse(value)).transpose()?;
-        self.change(|tx| dataset.set(tx, property, value))
+        let parse = |(property, value): &(String, Option<String>)| {
+            let property: Property = property.parse()?;
+            let value = value.as_deref().map(|value| property.parse(value)).transpose()?;
+            Ok((property, value))
+        };
+        let values = values.iter().map(parse).collect::<Result<BTreeMap<_, _>, PoolError>>()?;
+        let mut values: Vec<_> = values.into_iter().collect();
+        // First what may be refused although it can be read: nothing is set then.
+        values.sort_by_key(|(property, _)| match property {
+            Property::VolBlockSize => 0,
+            Property::Reservation => 1,
+            _ => 2,
+        });
+        self.change(|tx| values.iter().try_for_each(|(property, value)| dataset.set(tx, *property, *value)))
     }
 }
 

@@ -28,7 +28,9 @@ const SIGNATURES: [(usize, &[u8], &str); 6] = [
 ];
 const SIGNATURE_BYTES: usize = 128 << 10;
 
-/// Opens the devices of new vdevs. A path that does not exist becomes a file of `create_bytes`, if given.
+/// Opens the devices of new vdevs. A path that does not exist becomes a file of `create_bytes`, if given;
+/// `created` gets the paths of these. On an error they are removed again, before another process can take
+/// them.
 ///
 /// # Errors
 /// [`StartError::InUse`] for a device that holds data, unless `is_forced`; errors of opening.
@@ -36,22 +38,44 @@ pub fn open_vdevs(
     requests: &[VdevRequest],
     create_bytes: Option<u64>,
     is_forced: bool,
+    created: &mut Vec<PathBuf>,
 ) -> Result<Vec<VdevSpec>, StartError> {
-    let spec = |request: &VdevRequest| {
+    let mut specs: Vec<VdevSpec> = Vec::new();
+    for request in requests {
         let class = if request.is_log { VdevClass::Log } else { VdevClass::Normal };
-        let devices = request.devices.iter().map(|path| open_new(path, create_bytes, is_forced));
-        Ok(VdevSpec { class, devices: devices.collect::<Result<_, StartError>>()? })
-    };
-    requests.iter().map(spec).collect()
+        let mut spec = VdevSpec { class, devices: Vec::new() };
+        for path in &request.devices {
+            match open_or_create(path, create_bytes, is_forced, created) {
+                Ok(device) => spec.devices.push(device),
+                Err(error) => {
+                    created.drain(..).for_each(|path| drop(fs::remove_file(path)));
+                    return Err(error);
+                }
+            }
+        }
+        specs.push(spec);
+    }
+    Ok(specs)
+}
+
+fn open_or_create(
+    path: &str,
+    create_bytes: Option<u64>,
+    is_forced: bool,
+    created: &mut Vec<PathBuf>,
+) -> Result<Device, StartError> {
+    let place = absolute(Path::new(path))?;
+    if let (Some(len_bytes), false) = (create_bytes, is_remote(&place) || place.exists()) {
+        let device = Device::create_sparse(&place, len_bytes)?;
+        created.push(place);
+        return Ok(device);
+    }
+    open_new(path, is_forced)
 }
 
 /// Opens a device that is to become part of a pool.
-pub(crate) fn open_new(path: &str, create_bytes: Option<u64>, is_forced: bool) -> Result<Device, StartError> {
-    let absolute = absolute(Path::new(path))?;
-    if let (Some(len_bytes), false) = (create_bytes, is_remote(&absolute) || absolute.exists()) {
-        return Ok(Device::create_sparse(&absolute, len_bytes)?);
-    }
-    let device = Device::open(&absolute)?;
+pub(crate) fn open_new(path: &str, is_forced: bool) -> Result<Device, StartError> {
+    let device = Device::open(absolute(Path::new(path))?)?;
     if !is_forced && let Some(what) = contents(&device) {
         return Err(StartError::InUse { path: path.to_owned(), what });
     }
@@ -61,9 +85,15 @@ pub(crate) fn open_new(path: &str, create_bytes: Option<u64>, is_forced: bool) -
 /// What data on a device may be worth keeping.
 fn contents(device: &Device) -> Option<String> {
     match device.probe() {
+        // Whoever destroyed it gave the device away.
+        Ok(probe) if probe.config.state == PoolState::Destroyed => {}
         Ok(probe) => return Some(format!("a device of pool {} on it", probe.config.name)),
         Err(PoolError::OtherVersion { .. }) => return Some("a pool of another version on it".to_owned()),
+        Err(PoolError::DamagedLabels { .. }) => return Some("damaged labels of a pool on it".to_owned()),
         Err(_) => {}
+    }
+    if let Some(region) = RegionWitness::at(Path::new(&device.path)) {
+        return Some(format!("the log of pool {} on it", region.pool));
     }
     let len = SIGNATURE_BYTES.min(device.device.len_bytes() as usize);
     let mut bytes = AlignedBuf::zeroed(len, device.device.info().memory_align_bytes.max(4096));
@@ -98,6 +128,11 @@ pub struct Found {
 }
 
 impl Found {
+    /// Whether it was destroyed.
+    pub fn is_destroyed(&self) -> bool {
+        self.config.state == PoolState::Destroyed
+    }
+
     /// Whether its last process ended without exporting it.
     pub fn was_left_open(&self) -> bool {
         self.config.state == PoolState::Active

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use fastness_base::ErrorKind;
+use fastness_nbd::BindError;
 use fastness_store::{PoolError, StoreError};
 
 /// Why a pool does not run.
@@ -32,7 +33,7 @@ pub enum StartError {
         path: PathBuf,
         /// Why.
         #[source]
-        source: fastness_nbd::BindError,
+        source: BindError,
     },
     /// A thread or a signal handler cannot be set up.
     #[error("cannot {what}")]
@@ -97,13 +98,26 @@ impl StartError {
         match self {
             StartError::Pool(error) => error.kind(),
             StartError::Log(error) => error.kind(),
-            StartError::Control { .. } | StartError::Busy { .. } => ErrorKind::Retry,
-            StartError::RunDir { .. }
-            | StartError::InUse { .. }
+            StartError::Control { source, .. } => bind_kind(source),
+            StartError::Busy { .. } => ErrorKind::Retry,
+            StartError::RunDir { source, .. } => ErrorKind::of_denial(source).unwrap_or(ErrorKind::Invalid),
+            StartError::InUse { .. }
             | StartError::NotFound { .. }
             | StartError::Ambiguous { .. }
             | StartError::Invalid(_) => ErrorKind::Invalid,
-            StartError::System { .. } => ErrorKind::Bug,
+            StartError::System { source, .. } => ErrorKind::of_denial(source).unwrap_or(ErrorKind::Bug),
         }
+    }
+}
+
+/// What the caller must do about a socket or port that cannot be listened at.
+pub(crate) fn bind_kind(error: &BindError) -> ErrorKind {
+    match error {
+        BindError::InUse { .. } => ErrorKind::AddressInUse,
+        BindError::System { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+            ErrorKind::AddressInUse
+        }
+        BindError::System { source, .. } => ErrorKind::of_denial(source).unwrap_or(ErrorKind::Invalid),
+        _ => ErrorKind::Invalid,
     }
 }

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fastness_store::Device;
+use fastness_store::{Device, PoolError};
 
 use crate::devices::{Found, PAUSE, Scan, Unreadable};
 use crate::error::StartError;
@@ -35,8 +35,18 @@ pub struct FoundDevices {
     pub regions: Vec<PathBuf>,
 }
 
+/// Which pools a search is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Among {
+    /// Those that exist.
+    Existing,
+    /// Those that were destroyed.
+    Destroyed,
+}
+
 struct Wanted<'a> {
     name: &'a str,
+    among: Among,
     places: Vec<PathBuf>,
     /// The caller said where to look; otherwise it is all of /dev, where some device is always in use.
     is_somewhere: bool,
@@ -44,7 +54,14 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     fn pools(&self, scan: &Scan) -> Vec<Found> {
-        let is_it = |pool: &Found| pool.config.name == self.name || pool.config.guid.to_string() == self.name;
+        self.named(scan, self.among)
+    }
+
+    fn named(&self, scan: &Scan, among: Among) -> Vec<Found> {
+        let is_it = |pool: &Found| {
+            (pool.config.name == self.name || pool.config.guid.to_string() == self.name)
+                && pool.is_destroyed() == (among == Among::Destroyed)
+        };
         scan.found().into_iter().filter(is_it).collect()
     }
 
@@ -63,10 +80,12 @@ impl Wanted<'_> {
 /// known paths, or in /dev. Waits up to `patience` for devices that another process holds.
 ///
 /// # Errors
-/// [`StartError::NotFound`], [`StartError::Busy`], [`StartError::Ambiguous`]; errors of opening a device.
+/// [`StartError::NotFound`], [`StartError::Busy`], [`StartError::Ambiguous`]; the pool is
+/// not one of `among`; errors of opening a device.
 pub fn find_devices(
     name: &str,
     given: &[PathBuf],
+    among: Among,
     patience: Duration,
     tell: &mut dyn FnMut(Search<'_>),
 ) -> Result<FoundDevices, StartError> {
@@ -78,7 +97,7 @@ pub fn find_devices(
     if !is_somewhere {
         places.push(PathBuf::from("/dev"));
     }
-    let wanted = Wanted { name, places, is_somewhere };
+    let wanted = Wanted { name, among, places, is_somewhere };
     let begun = Instant::now();
     let mut scan = Scan::of(&wanted.places);
     loop {
@@ -111,6 +130,16 @@ fn choose(wanted: &Wanted<'_>, scan: &Scan, tell: &mut dyn FnMut(Search<'_>)) ->
             tell(Search::Note(&format!("{path} is in use by another process")));
         }
         return Ok(found);
+    }
+    match wanted.among {
+        Among::Existing if !wanted.named(scan, Among::Destroyed).is_empty() => {
+            return Err(PoolError::Destroyed { pool: pool() }.into());
+        }
+        Among::Destroyed if !wanted.named(scan, Among::Existing).is_empty() => {
+            let text = format!("pool {} is not destroyed; import it without -D", pool());
+            return Err(StartError::Invalid(text));
+        }
+        _ => {}
     }
     if !busy.is_empty() {
         let devices = busy.into_iter().map(str::to_owned).collect();

@@ -19,6 +19,7 @@
 //! export      from a volume to NBD, errors            report    what is reported, for tables and --json
 //! imported    what an import found                    clear     resumes a suspended pool
 //! log_device  devices of the log                      topology  add, attach, replace, scrub: jobs
+//! ending      how it ends; history: what was asked    layout    requests that look like mistakes
 //! devices     devices by path, labels found by a scan
 //! ```
 //! The daemon makes no decisions that belong to the pool.
@@ -32,14 +33,17 @@ mod damaged;
 mod datasets;
 mod devices;
 mod durability;
+mod ending;
 mod error;
 mod export;
 mod find;
+mod history;
 mod imported;
 mod importing;
 mod io_report;
 mod jobs;
 mod journal;
+mod layout;
 mod log_device;
 mod log_status;
 mod medium;
@@ -60,21 +64,24 @@ pub use control::Control;
 pub use damaged::DamagedReport;
 pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently, scan};
 pub use error::StartError;
-pub use find::{FoundDevices, Search, find_devices};
+pub use find::{Among, FoundDevices, Search, find_devices};
 pub use importing::{ImportReport, ImportStep, ImportWatch, ImportingReport, StepReport};
 pub use io_report::{IoCounters, IoReport, IoRow, LatencyBucket, RequestCounters};
 pub use journal::EventReport;
+pub use layout::{check_layout, check_pool_name};
 pub use log_device::{check_new_regions, is_persistent_memory};
 pub use medium::{Survival, describe};
 pub use mount::check_files_offline;
+pub use nbd::check_address;
 pub use node::{Ending, Node, NodeOptions};
 pub use paths::{
-    absolute, control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket,
+    absolute, all_known_devices, control_socket, known_devices, remember_devices, run_dir, running_pools,
+    volume_socket,
 };
 pub use protocol::{Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, VdevRequest};
 pub use report::{
-    Address, CheckReport, DatasetReport, DeviceReport, FilesCheckReport, JobReport, LogCauseReport,
-    LogCounters, LogRegionCounters, LogReport, LogVolumeReport, OfflineReport, OperationReport, PoolReport,
-    PropertyReport, RegionReport, ServedReport, VdevReport,
+    Address, CheckReport, DatasetReport, DeviceReport, FilesCheckReport, HistoryReport, JobReport,
+    LogCauseReport, LogCounters, LogRegionCounters, LogReport, LogVolumeReport, OfflineReport,
+    OperationReport, PoolReport, PropertyReport, RegionReport, ServedReport, VdevReport,
 };
 pub use topology::split_regions;

@@ -55,11 +55,11 @@ pub fn describe(path: &Path, info: &DeviceInfo) -> (String, Survival) {
         _ => "memory".to_owned(),
     };
     let cache = match info.write_cache {
+        _ if in_memory => "in memory",
         WriteCache::WriteThrough if info.kind == DeviceKind::Remote => "a write is on the OSDs",
         WriteCache::WriteThrough => "no volatile cache",
         WriteCache::DeviceCache if info.kind == DeviceKind::Remote => "flush is the server's",
         WriteCache::DeviceCache => "flush empties the disk's cache",
-        WriteCache::PageCache if in_memory => "in memory",
         WriteCache::PageCache => "flush is fsync",
         _ => "in memory",
     };
@@ -87,7 +87,11 @@ mod tests {
         let path = folder.path().join("disk");
         let device = OpenOptions::new().create(&path, 8 << 20).unwrap();
         let (text, survival) = describe(&path, device.info());
-        assert!(text.starts_with("file on tmpfs"), "{text}");
+        assert!(text.starts_with("file on tmpfs") && text.ends_with("in memory"), "{text}");
+        // Whatever cache it says that it has, there is no disk.
+        let mut info = device.info().clone();
+        info.write_cache = WriteCache::DeviceCache;
+        assert!(!describe(&path, &info).0.contains("disk"));
         assert_eq!(survival, Survival::Nothing);
     }
 }

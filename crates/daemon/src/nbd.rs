@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use fastness_base::ErrorKind;
-use fastness_nbd::{BindError, Endpoint, Limits, Server, SingleExport};
+use fastness_nbd::{Endpoint, Export, ExportEntry, Exports, Limits, Listener, OpenError, Server};
 use fastness_store::{Attached, DatasetId};
 use fastness_zvol::Volume;
 
+use crate::error::bind_kind;
 use crate::export::VolumeExport;
 use crate::io_report::IoRow;
 use crate::journal::Journal;
@@ -44,6 +45,48 @@ fn endpoint(address: &Address) -> Result<Endpoint, Failure> {
     }
 }
 
+/// Refuses an address that nothing can listen at now; nothing listens there afterwards. Of a socket, only the
+/// path is looked at: to listen at it for a moment would be in the way of another process.
+///
+/// # Errors
+/// It is invalid, or in use.
+pub fn check_address(address: &Address) -> Result<(), Failure> {
+    match endpoint(address)? {
+        Endpoint::Unix(path) => match std::os::unix::net::SocketAddr::from_pathname(&path) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let text = format!("{} cannot be a socket: {error}", path.display());
+                Err(Failure::refuse(ErrorKind::Invalid, text))
+            }
+        },
+        tcp => {
+            let bound = Listener::bind(&tcp);
+            bound.map(drop).map_err(|error| Failure::new(bind_kind(&error), &error))
+        }
+    }
+}
+
+/// A volume under the name that it has now, and under the empty one. Not under one that it had: that may be
+/// the name of another.
+struct NamedNow {
+    volume: Arc<Attached<Volume>>,
+    export: Arc<VolumeExport>,
+}
+
+impl Exports for NamedNow {
+    fn open(&self, name: &str) -> Result<Arc<dyn Export>, OpenError> {
+        match name.is_empty() || name == self.volume.name() {
+            true => Ok(self.export.clone()),
+            false => Err(OpenError::Unknown),
+        }
+    }
+
+    fn list(&self) -> Option<Vec<ExportEntry>> {
+        let description = self.export.description().unwrap_or_default();
+        Some(vec![ExportEntry { name: self.volume.name(), description }])
+    }
+}
+
 impl NbdService {
     /// Listens, and serves from a thread of its own until [`stop`](Service::stop).
     pub(crate) fn start(
@@ -53,7 +96,7 @@ impl NbdService {
         journal: &Arc<Journal>,
     ) -> Result<NbdService, Failure> {
         let export = VolumeExport::new(volume.clone(), is_read_only, journal.clone());
-        let exports = Arc::new(SingleExport::new(volume.name(), Arc::new(export)));
+        let exports = Arc::new(NamedNow { volume: volume.clone(), export: Arc::new(export) });
         let server = Server::bind(&endpoint(address)?, exports, Limits::default());
         let server = Arc::new(server.map_err(|error| Failure::new(bind_kind(&error), &error))?);
         let address = match server.endpoint() {
@@ -116,12 +159,5 @@ impl Service for NbdService {
             clients: self.server.stats().connections as u64,
             operations: Vec::new(),
         }
-    }
-}
-
-fn bind_kind(error: &BindError) -> ErrorKind {
-    match error {
-        BindError::InUse { .. } => ErrorKind::Retry,
-        _ => ErrorKind::Invalid,
     }
 }

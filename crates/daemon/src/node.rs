@@ -25,13 +25,11 @@ use crate::jobs::{Jobs, Tell};
 use crate::journal::Journal;
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
+use crate::report::HistoryReport;
 use crate::service::Services;
 
 /// A signal that comes this soon after the first one is the same one: a terminal and a parent both send it.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
-
-/// A client that has ended its work is connected a little longer.
-const FOR_THOSE_WHO_LEAVE: Duration = Duration::from_millis(500);
 
 /// Settings of a run; none of them is stored.
 #[derive(Debug, Clone, Default)]
@@ -40,6 +38,8 @@ pub struct NodeOptions {
     pub pool: PoolOptions,
     /// Whether the devices are remembered for the next import by name.
     pub remembers: bool,
+    /// Whether nothing is served and mounted that was before.
+    pub is_quiet: bool,
     /// Where its parts may be, and what part of the log may be given up; acknowledged writes are then lost.
     pub places: Places,
     /// Receives the progress of the import.
@@ -70,13 +70,15 @@ pub struct Node {
     pub(crate) services: Services,
     pub(crate) jobs: Jobs,
     pub(crate) journal: Arc<Journal>,
+    /// What was asked of the pool; the pool has the same.
+    pub(crate) history: Mutex<Vec<HistoryReport>>,
     pub(crate) started: Instant,
     /// How long the latest import took.
     pub(crate) imported: Mutex<ImportReport>,
-    endings: (Sender<Ending>, Mutex<Receiver<Ending>>),
+    pub(crate) endings: (Sender<Ending>, Mutex<Receiver<Ending>>),
     pub(crate) is_ending: AtomicBool,
     /// Why a request ended the node; held until the request's answer has been sent.
-    ending: Mutex<Option<Ending>>,
+    pub(crate) ending: Mutex<Option<Ending>>,
 }
 
 impl std::fmt::Debug for Node {
@@ -122,6 +124,7 @@ impl Node {
             services: Services::default(),
             jobs: Jobs::default(),
             journal,
+            history: Mutex::default(),
             started: Instant::now(),
             imported: Mutex::default(),
             endings: (sender, Mutex::new(receiver)),
@@ -130,8 +133,12 @@ impl Node {
         });
         node.options.watch.begin(ImportStep::Serve);
         node.remember();
-        node.serve_kept();
-        node.mount_kept();
+        node.load_history();
+        node.expand_all();
+        if !node.options.is_quiet {
+            node.serve_kept();
+            node.mount_kept();
+        }
         node.note_imported();
         Ok(node)
     }
@@ -211,7 +218,7 @@ impl Node {
     /// Errors of the export after a signal; the pool is closed all the same, and the next import finds the
     /// last synced txg.
     pub fn run(&self) -> Result<Ending, PoolError> {
-        let ending = lock(&self.endings.1).recv().unwrap_or(Ending::Signal);
+        let ending = self.watch(&lock(&self.endings.1));
         let mut result = Ok(ending);
         if ending == Ending::Signal {
             self.quiet();
@@ -223,17 +230,31 @@ impl Node {
     }
 
     /// Stops everything that uses the pool.
-    fn quiet(&self) {
+    pub(crate) fn quiet(&self) {
         self.is_ending.store(true, Ordering::SeqCst);
         self.services.stop_all();
         self.jobs.stop();
     }
 
-    /// Carries out a request; calls `tell` with the progress of long work.
+    /// Carries out a request of this user; calls `tell` with the progress of long work.
     ///
     /// # Errors
     /// What went wrong, with its kind.
     pub fn handle(&self, request: Request, tell: Tell<'_>) -> Result<Value, Failure> {
+        self.handle_of(rustix::process::getuid().as_raw(), request, tell)
+    }
+
+    /// The same for the user with this number; what has changed something is noted in the pool.
+    pub(crate) fn handle_of(&self, user: u32, request: Request, tell: Tell<'_>) -> Result<Value, Failure> {
+        let noted = request.for_history();
+        let answer = self.carry_out(user, request, tell)?;
+        if let Some(command) = noted {
+            self.note_history(user, command);
+        }
+        Ok(answer)
+    }
+
+    fn carry_out(&self, user: u32, request: Request, tell: Tell<'_>) -> Result<Value, Failure> {
         self.refuse_at_end()?;
         if let Request::Add { vdevs, is_forced, .. } = &request
             && self.pool().is_suspended()
@@ -242,7 +263,7 @@ impl Node {
         }
         let _unchanged = (!request.may_come_any_time()).then(|| fastness_sync::read(&self.changing));
         match request {
-            Request::Clear { is_degraded } => answer(self.clear(is_degraded)?),
+            Request::Clear { is_degraded, device } => answer(self.clear(is_degraded, device.as_deref())?),
             Request::PoolProperties => answer(self.pool_properties()),
             Request::SetPoolProperty { property, value } => {
                 answer(self.set_pool_property(&property, &value)?)
@@ -251,8 +272,9 @@ impl Node {
             Request::Io => answer(self.io()),
             Request::Sync => answer(self.pool().sync()?.0),
             Request::Users { name } => answer(self.users(name.as_deref())?),
-            Request::Export { is_forced } => answer(self.export(is_forced)?),
-            Request::Destroy { is_forced } => answer(self.destroy(is_forced)?),
+            Request::Export { is_forced } => answer(self.export(user, is_forced)?),
+            Request::Destroy { is_forced } => answer(self.destroy(user, is_forced)?),
+            Request::History => answer(self.history()),
             Request::Check => answer(self.check()?),
             Request::Scrub { wait } => answer(self.scrub(wait, tell)?),
             Request::StopJob => {
@@ -272,6 +294,7 @@ impl Node {
             Request::Online { device, path, wait } => {
                 answer(self.online(&device, path.as_deref(), wait, tell)?)
             }
+            Request::Expand { device } => answer(self.expand(&device)?),
             Request::Datasets => answer(self.datasets()),
             Request::CreateDataset { name, properties, with_parents } => {
                 answer(self.create_dataset(&name, &properties, with_parents)?)
@@ -280,9 +303,7 @@ impl Node {
                 answer(self.destroy_dataset(&name, is_recursive)?)
             }
             Request::RenameDataset { from, to } => answer(self.rename_dataset(&from, &to)?),
-            Request::SetProperty { name, property, value } => {
-                answer(self.set_property(&name, &property, value.as_deref())?)
-            }
+            Request::SetProperties { name, values } => answer(self.set_properties(&name, &values)?),
             Request::CreateVolume { name, size_bytes, properties, with_parents } => {
                 answer(self.create_volume(&name, size_bytes, &properties, with_parents)?)
             }
@@ -301,68 +322,6 @@ impl Node {
             }
             Request::Unmount { what, is_forced } => answer(self.unmount(&what, is_forced)?),
             Request::CheckFiles { name } => answer(self.check_files(&name)?),
-        }
-    }
-
-    /// Nothing new begins once the node has to end.
-    pub(crate) fn refuse_at_end(&self) -> Result<(), Failure> {
-        if self.is_ending.load(Ordering::SeqCst) {
-            return Err(Failure::refuse(
-                ErrorKind::Closed,
-                format!("pool {} is being exported", self.name()),
-            ));
-        }
-        Ok(())
-    }
-
-    /// Who uses a dataset, or anything of the pool.
-    pub(crate) fn users(&self, name: Option<&str>) -> Result<Vec<String>, Failure> {
-        let dataset = name.map(|name| self.pool().dataset(name)).transpose()?;
-        Ok(self.services.users(dataset.map(|dataset| dataset.id())))
-    }
-
-    /// Refuses what would end the work of others.
-    pub(crate) fn refuse_in_use(&self, name: Option<&str>, is_forced: bool) -> Result<(), Failure> {
-        let mut users = if is_forced { Vec::new() } else { self.users(name)? };
-        let begun = Instant::now();
-        while !users.is_empty() && begun.elapsed() < FOR_THOSE_WHO_LEAVE {
-            std::thread::sleep(FOR_THOSE_WHO_LEAVE / 20);
-            users = self.users(name)?;
-        }
-        if users.is_empty() {
-            return Ok(());
-        }
-        let what = name.map_or_else(|| format!("pool {}", self.name()), str::to_owned);
-        let text = format!("{what} is in use: {}; --force does it all the same", users.join(", "));
-        Err(Failure::refuse(ErrorKind::Retry, text))
-    }
-
-    fn export(&self, is_forced: bool) -> Result<(), Failure> {
-        self.refuse_in_use(None, is_forced)?;
-        self.quiet();
-        let result = self.pool().export();
-        *lock(&self.ending) = Some(Ending::Request);
-        Ok(result?)
-    }
-
-    fn destroy(&self, is_forced: bool) -> Result<(), Failure> {
-        self.refuse_in_use(None, is_forced)?;
-        self.quiet();
-        let result = self.pool().destroy();
-        if self.options.remembers {
-            // A hint only.
-            let _ = remember_devices(&self.name(), &[]);
-        }
-        *lock(&self.ending) = Some(Ending::Destroyed);
-        Ok(result?)
-    }
-
-    /// Lets [`run`](Self::run) return, if a request has ended the node; called after its answer has been
-    /// sent.
-    pub(crate) fn end_if_asked(&self) {
-        if let Some(ending) = lock(&self.ending).take() {
-            // The receiver lives as long as the node.
-            let _ = self.endings.0.send(ending);
         }
     }
 }

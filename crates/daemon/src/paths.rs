@@ -124,6 +124,11 @@ pub fn known_devices(pool: &str) -> Vec<String> {
     state_file().and_then(|path| load(&path).remove(pool)).unwrap_or_default()
 }
 
+/// Paths of all pools' devices at their last imports.
+pub fn all_known_devices() -> Vec<String> {
+    state_file().map(|path| load(&path)).unwrap_or_default().into_values().flatten().collect()
+}
+
 /// Remembers the devices of a pool; an empty list forgets it.
 ///
 /// # Errors

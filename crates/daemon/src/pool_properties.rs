@@ -1,13 +1,14 @@
 //! Properties of the pool itself.
 
 use fastness_base::ErrorKind;
-use fastness_store::{FailMode, Feature};
+use fastness_store::{FailMode, Feature, PoolError, VdevClass};
 
 use crate::node::Node;
 use crate::protocol::Failure;
 use crate::report::PropertyReport;
 
 const FAILMODE: &str = "failmode";
+const AUTOEXPAND: &str = "autoexpand";
 const FEATURE: &str = "feature@";
 
 impl Node {
@@ -25,25 +26,64 @@ impl Node {
             report(format!("{FEATURE}{}", feature.name()), value, !is_active)
         };
         let failmode = report(FAILMODE.to_owned(), mode.name(), mode == FailMode::default());
-        std::iter::once(failmode).chain(Feature::ALL.map(feature)).collect()
+        let autoexpand = if pool.is_expanding() { "on" } else { "off" };
+        let autoexpand = report(AUTOEXPAND.to_owned(), autoexpand, !pool.is_expanding());
+        [autoexpand, failmode].into_iter().chain(Feature::ALL.map(feature)).collect()
     }
 
     /// Durable on return.
     pub(crate) fn set_pool_property(&self, property: &str, value: &str) -> Result<(), Failure> {
-        if property != FAILMODE {
-            let why = if property.starts_with(FEATURE) {
-                "a feature becomes active when it is used"
-            } else {
-                "a pool has the property failmode; those of datasets are set with `fastness dataset set`"
-            };
-            let text = format!("{property} cannot be set: {why}");
-            return Err(Failure::refuse(ErrorKind::Invalid, text));
-        }
-        let mode: FailMode = value.parse()?;
         let pool = self.pool();
-        let ((), txg) = pool.transact(|tx| pool.set_fail_mode(tx, mode))?;
+        let ((), txg) = match property {
+            FAILMODE => {
+                let mode: FailMode = value.parse()?;
+                pool.transact(|tx| pool.set_fail_mode(tx, mode))?
+            }
+            AUTOEXPAND => {
+                let is_on = match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(PoolError::invalid("autoexpand (on, off)", value).into()),
+                };
+                pool.transact(|tx| pool.set_expanding(tx, is_on))?
+            }
+            _ => {
+                let why = if property.starts_with(FEATURE) {
+                    "a feature becomes active when it is used"
+                } else {
+                    "a pool has the properties autoexpand and failmode; those of datasets are set with \
+                     `fastness dataset set`"
+                };
+                let text = format!("{property} cannot be set: {why}");
+                return Err(Failure::refuse(ErrorKind::Invalid, text));
+            }
+        };
         pool.wait_synced(txg)?;
-        self.journal.note(format!("failmode is {value}"));
+        self.journal.note(format!("{property} is {value}"));
+        self.expand_all();
         Ok(())
+    }
+
+    /// Uses what devices have grown by, if the pool is to; notes what it did.
+    pub(crate) fn expand_all(&self) {
+        let pool = self.pool();
+        if !pool.is_expanding() || self.options.pool.is_read_only {
+            return;
+        }
+        let vdevs = pool.status().vdevs.into_iter().filter(|(_, class, _)| *class == VdevClass::Normal);
+        for (_, _, sides) in vdevs {
+            let Some(side) = sides.first() else { continue };
+            match pool.expand(side.guid) {
+                Ok(0) => {}
+                Ok(bytes) => self.journal.note(format!("{} has {bytes} bytes more", side.path)),
+                Err(error) => {
+                    self.journal.note(format!(
+                        "{} does not grow: {}",
+                        side.path,
+                        fastness_base::chain(&error)
+                    ));
+                }
+            }
+        }
     }
 }

@@ -16,6 +16,9 @@ pub const LINE_BYTES_MAX: u64 = 16 << 20;
 pub struct VdevRequest {
     /// For logs only.
     pub is_log: bool,
+    /// It was called a mirror, however many devices it has.
+    #[serde(default)]
+    pub is_mirror: bool,
     /// One path, or the sides of a mirror.
     pub devices: Vec<String>,
 }
@@ -61,9 +64,12 @@ pub enum Request {
     Status,
     /// Answer: [`crate::IoReport`].
     Io,
-    /// Resumes a suspended pool, if its devices are back.
+    /// Resumes a suspended pool, if its devices are back; of any other, sets the counters of errors of a
+    /// device, or of all, back to zero.
     Clear {
         is_degraded: bool,
+        #[serde(default)]
+        device: Option<String>,
     },
     /// Answer: a list of [`crate::PropertyReport`], features among them.
     PoolProperties,
@@ -71,6 +77,8 @@ pub enum Request {
         property: String,
         value: String,
     },
+    /// Answer: a list of [`crate::HistoryReport`].
+    History,
     /// Makes everything durable. Answer: the txg.
     Sync,
     /// Who uses a dataset, or anything of the pool. Answer: a list of texts.
@@ -82,7 +90,7 @@ pub enum Request {
     Export {
         is_forced: bool,
     },
-    /// Erases the labels, ends the daemon.
+    /// Destroys the pool, ends the daemon. Until its devices are overwritten, it can be imported again.
     Destroy {
         is_forced: bool,
     },
@@ -122,6 +130,10 @@ pub enum Request {
         path: Option<String>,
         wait: bool,
     },
+    /// Uses what a device has grown by. Answer: how many bytes the pool is larger.
+    Expand {
+        device: String,
+    },
     Replace {
         old: String,
         new: String,
@@ -143,11 +155,10 @@ pub enum Request {
         from: String,
         to: String,
     },
-    /// `value` of `None`: inherit again.
-    SetProperty {
+    /// All of them, or none if one cannot be; `None`: inherit again.
+    SetProperties {
         name: String,
-        property: String,
-        value: Option<String>,
+        values: Vec<(String, Option<String>)>,
     },
     CreateVolume {
         name: String,

@@ -85,7 +85,7 @@ pub struct DeviceReport {
     /// GUID, hexadecimal.
     pub guid: String,
     /// `online`, `stale`, `failed` (a flush), `full` (less space below it than it reports), `failing` (a
-    /// write of something new) or `missing`.
+    /// write of something new), `offline` (a user said so) or `missing`.
     pub state: String,
     /// Reads that failed.
     pub read_errors: u64,
@@ -343,4 +343,17 @@ pub struct CheckReport {
     pub missing: Vec<String>,
     /// Referenced twice.
     pub shared: Vec<String>,
+}
+
+/// A command that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryReport {
+    /// Seconds since 1970.
+    pub at_unix_s: u64,
+    /// Number of the user.
+    pub user: u32,
+    /// The host.
+    pub host: String,
+    /// What was asked, as `command name=value ...`.
+    pub command: String,
 }

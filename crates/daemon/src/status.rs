@@ -165,6 +165,10 @@ fn judge(status: &PoolStatus, mode: FailMode) -> (&'static str, Option<String>) 
                 "{0} missed writes: bring it up to date with `fastness pool online {1} {0}`",
                 side.path, status.name
             ),
+            false if side.is_offline => format!(
+                "{0} is offline: bring it back with `fastness pool online {1} {0}`",
+                side.path, status.name
+            ),
             false => format!(
                 "{0} is missing: import the pool with it, or put another in its place with `fastness pool replace {1} {2} NEW`",
                 side.path, status.name, side.guid
@@ -204,6 +208,7 @@ fn survival(status: &PoolStatus) -> Survival {
 
 fn device(side: &DeviceStatus) -> DeviceReport {
     let state = match side {
+        DeviceStatus { is_offline: true, .. } => "offline",
         DeviceStatus { is_present: false, .. } => "missing",
         DeviceStatus { is_poisoned: true, .. } => "failed",
         DeviceStatus { is_stale: true, .. } => "stale",

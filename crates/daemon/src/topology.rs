@@ -7,6 +7,7 @@ use fastness_store::{Device, DeviceStatus, PoolError, REGIONS_MAX, VdevClass};
 
 use crate::devices::{open_new, open_vdevs};
 use crate::jobs::{SCRUB, Tell, Work};
+use crate::layout::check_layout;
 use crate::log_device::is_persistent_memory;
 use crate::node::Node;
 use crate::protocol::{Failure, PmUse, VdevRequest};
@@ -39,7 +40,7 @@ pub fn split_regions(vdevs: &[VdevRequest], pm: PmUse) -> Result<(Vec<String>, V
 
 impl Node {
     /// The device of that path or GUID.
-    fn find(&self, device: &str) -> Result<DeviceStatus, Failure> {
+    pub(crate) fn find(&self, device: &str) -> Result<DeviceStatus, Failure> {
         Ok(self.find_with_vdev(device)?.2)
     }
 
@@ -48,12 +49,28 @@ impl Node {
             let real = |path: &str| Path::new(path).canonicalize().ok();
             path == device || real(path).is_some_and(|path| Some(path) == real(device))
         };
+        // Its path or GUID, or else the last part of its path, if that is not the name of another as well.
+        let is_called = |side: &DeviceStatus| {
+            Path::new(&side.path).file_name().is_some_and(|name| name.to_str() == Some(device))
+        };
+        let mut called = Vec::new();
         for (id, class, sides) in self.pool().status().vdevs {
             for side in sides {
                 if same(&side.path) || side.guid.to_string() == device {
                     return Ok((id, class, side));
                 }
+                if is_called(&side) {
+                    called.push((id, class, side));
+                }
             }
+        }
+        if called.len() > 1 {
+            let paths: Vec<_> = called.iter().map(|(.., side)| side.path.as_str()).collect();
+            let text = format!("several devices are called {device}: {}; give a path", paths.join(", "));
+            return Err(Failure::refuse(ErrorKind::Invalid, text));
+        }
+        if let Some(found) = called.pop() {
+            return Ok(found);
         }
         let text = format!(
             "{device} is no device of pool {}: give its path or GUID as `pool status` shows it",
@@ -63,9 +80,10 @@ impl Node {
     }
 
     pub(crate) fn add(&self, vdevs: &[VdevRequest], is_forced: bool, pm: PmUse) -> Result<(), Failure> {
+        check_layout(vdevs, self.has_mirrors(), is_forced)?;
         let (regions, vdevs) = split_regions(vdevs, pm)?;
         self.check_log_vdevs(&vdevs)?;
-        for spec in open_vdevs(&vdevs, None, is_forced)? {
+        for spec in open_vdevs(&vdevs, None, is_forced, &mut Vec::new())? {
             self.pool().add(&spec)?;
         }
         if !vdevs.is_empty() {
@@ -81,6 +99,12 @@ impl Node {
         Ok(())
     }
 
+    /// Whether a vdev for data is a mirror.
+    fn has_mirrors(&self) -> bool {
+        let vdevs = self.pool().config().vdevs;
+        vdevs.iter().any(|vdev| vdev.class == VdevClass::Normal && vdev.devices.len() > 1)
+    }
+
     /// Adds vdevs to a suspended pool, and resumes it.
     pub(crate) fn add_to_suspended(&self, vdevs: &[VdevRequest], is_forced: bool) -> Result<(), Failure> {
         if vdevs.iter().any(|vdev| vdev.is_log) {
@@ -90,7 +114,8 @@ impl Node {
             );
             return Err(Failure::refuse(ErrorKind::Closed, text));
         }
-        self.go_on(false, open_vdevs(vdevs, None, is_forced)?)?;
+        check_layout(vdevs, self.has_mirrors(), is_forced)?;
+        self.go_on(false, open_vdevs(vdevs, None, is_forced, &mut Vec::new())?)?;
         self.journal.note(format!("{} vdevs added", vdevs.len()));
         self.remember();
         Ok(())
@@ -133,7 +158,7 @@ impl Node {
             return self.attach_pm_log(&region, device, is_forced);
         }
         let to = self.find(to)?.guid;
-        let new = open_new(device, None, is_forced)?;
+        let new = open_new(device, is_forced)?;
         let pool = self.pool();
         let work: Work = Box::new(move |progress| pool.attach(to, new, progress));
         self.job(format!("resilver of {device}"), work, wait, tell)
@@ -151,7 +176,7 @@ impl Node {
             return self.replace_pm_log(&region, new, is_forced);
         }
         let old_guid = self.find(old)?.guid;
-        let device = open_new(new, None, is_forced)?;
+        let device = open_new(new, is_forced)?;
         let pool = self.pool();
         let work: Work = Box::new(move |progress| pool.replace(old_guid, device, progress));
         self.job(format!("resilver of {new}"), work, wait, tell)
@@ -175,6 +200,16 @@ impl Node {
         self.pool().offline(self.find(device)?.guid)?;
         self.journal.note(format!("{device} is offline"));
         Ok(())
+    }
+
+    /// Uses what a device, and the other sides of its mirror, have grown by; returns by how much.
+    pub(crate) fn expand(&self, device: &str) -> Result<u64, Failure> {
+        self.refuse_region(device, "online")?;
+        let bytes = self.pool().expand(self.find(device)?.guid)?;
+        if bytes > 0 {
+            self.journal.note(format!("{device} has {bytes} bytes more"));
+        }
+        Ok(bytes)
     }
 
     /// Opens a side that is missing or has failed, and copies onto it what it missed.

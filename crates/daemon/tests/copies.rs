@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastness_daemon::{Node, NodeOptions, PmUse, Request, StartError, find_devices};
+use fastness_daemon::{Among, Node, NodeOptions, PmUse, Request, StartError, find_devices};
 use fastness_store::{
     Consent, Device, ImportOptions, Mismatch, Places, Pool, PoolOptions, StoreError, VdevSpec,
 };
@@ -37,7 +37,7 @@ impl Bench {
 
     fn import(&self, places: &[&str], mut options: NodeOptions) -> Result<Arc<Node>, StartError> {
         let places: Vec<_> = places.iter().map(|name| self.path(name)).collect();
-        let found = find_devices("tank", &places, Duration::from_secs(10), &mut |_| ())?;
+        let found = find_devices("tank", &places, Among::Existing, Duration::from_secs(10), &mut |_| ())?;
         options.places.witnesses = found.regions;
         Node::import(&found.devices, &ImportOptions::default(), options)
     }

@@ -161,7 +161,7 @@ fn a_failed_flush_is_eio_and_no_later_flush_claims_what_it_lost() {
     // What they were told was written is in memory, and the next import takes it over.
     assert_eq!(client.read(0, 1 << 20).unwrap(), noise(2));
     bench.disks[0].reopen(1).unwrap();
-    bench.ask(&Request::Clear { is_degraded: false });
+    bench.ask(&Request::Clear { is_degraded: false, device: None });
     assert_eq!(client.read(0, 1 << 20).unwrap(), noise(2));
     client.flush().unwrap();
     client.write(0, &noise(3), true).unwrap();
@@ -210,13 +210,13 @@ fn requests_wait_for_a_suspended_pool_and_go_on_when_it_was_cleared() {
         // The disk is not back: nobody goes on, twice.
         bench.disks[0].vanish();
         for _ in 0..2 {
-            assert!(!bench.refused(&Request::Clear { is_degraded: false }).message.is_empty());
+            assert!(!bench.refused(&Request::Clear { is_degraded: false, device: None }).message.is_empty());
             assert_eq!(bench.status().waiting, 3);
         }
         assert!(writers.iter().all(|writer| !writer.is_finished()));
         bench.disks[0].set_plan(FaultPlan::new(0));
         bench.disks[0].reopen(7).unwrap();
-        bench.ask(&Request::Clear { is_degraded: false });
+        bench.ask(&Request::Clear { is_degraded: false, device: None });
         writers.into_iter().for_each(|writer| writer.join().unwrap().unwrap());
     });
     let status = bench.status();
@@ -225,7 +225,8 @@ fn requests_wait_for_a_suspended_pool_and_go_on_when_it_was_cleared() {
     for at in 0..4u64 {
         assert!(client.read(at << 20, 1 << 20).unwrap() == noise(at.max(1)), "{at}");
     }
-    assert_eq!(bench.refused(&Request::Clear { is_degraded: false }).kind, "invalid");
+    // There is nothing to resume: it clears counters only.
+    bench.ask(&Request::Clear { is_degraded: false, device: None });
     // And all of it is durable.
     drop(client);
     let image = bench.disks[0].crash(3).unwrap();
@@ -346,7 +347,7 @@ fn requests_that_make_no_sense_are_refused_and_change_nothing() {
     for (request, kind) in [
         (serve(Address::Tcp("nowhere".to_owned())), "invalid"),
         (serve(Address::Tcp("192.0.2.1:10809".to_owned())), "invalid"),
-        (serve(Address::Unix(bench.socket().display().to_string())), "retry"),
+        (serve(Address::Unix(bench.socket().display().to_string())), "address-in-use"),
         (serve(Address::Unix("/nowhere/at/all".to_owned())), "invalid"),
         (Request::Detach { device: "disk9".to_owned() }, "invalid"),
         (Request::Detach { device: "disk0".to_owned() }, "retry"),
@@ -447,7 +448,7 @@ fn a_full_pool_that_was_suspended_is_cleared() {
     assert!(!bench.refused(&Request::Sync).message.is_empty());
     bench.disks[0].set_plan(FaultPlan::new(0));
     bench.disks[0].reopen(1).unwrap();
-    bench.ask(&Request::Clear { is_degraded: false });
+    bench.ask(&Request::Clear { is_degraded: false, device: None });
     assert_eq!(bench.status().state, "online");
     for part in 0..at {
         let expected = match part {
@@ -461,7 +462,7 @@ fn a_full_pool_that_was_suspended_is_cleared() {
 
 fn add(path: &std::path::Path) -> Request {
     let devices = vec![path.display().to_string()];
-    let vdevs = vec![fastness_daemon::VdevRequest { is_log: false, devices }];
+    let vdevs = vec![fastness_daemon::VdevRequest { is_log: false, is_mirror: false, devices }];
     Request::Add { vdevs, is_forced: false, pm: fastness_daemon::PmUse::default() }
 }
 
@@ -507,7 +508,7 @@ fn a_vdev_is_added_to_a_suspended_pool_which_goes_on_with_it() {
         is_there
     };
     heal(2);
-    bench.ask(&Request::Clear { is_degraded: false });
+    bench.ask(&Request::Clear { is_degraded: false, device: None });
     assert!(has(&files[1]) && bench.status().free_bytes > free + (50 << 20));
     assert!(
         client.read(0, 1 << 20).unwrap() == noise(1) && client.read(1 << 20, 1 << 20).unwrap() == noise(2)

@@ -181,7 +181,7 @@ impl RegionError {
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            RegionError::Io { source, .. } => io_kind(source),
+            RegionError::Io { source, .. } | RegionError::ReadOnly { source, .. } => io_kind(source),
             RegionError::NoSpace { .. } => ErrorKind::NoSpace,
             RegionError::AlreadyOpen { .. } => ErrorKind::Retry,
             RegionError::KeysUnavailable { reason: KeysRefusal::Alloc(libc::ENOSPC) } => ErrorKind::Retry,
@@ -189,7 +189,6 @@ impl RegionError {
             | RegionError::AlreadyExists { .. }
             | RegionError::TooSmall { .. }
             | RegionError::Misaligned { .. }
-            | RegionError::ReadOnly { .. }
             | RegionError::BlockDevice { .. }
             | RegionError::UnsupportedType { .. }
             | RegionError::Sparse { .. }
@@ -210,6 +209,7 @@ fn io_kind(error: &io::Error) -> ErrorKind {
         Some(libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::EBUSY) => {
             ErrorKind::Retry
         }
+        Some(libc::EACCES | libc::EPERM) => ErrorKind::Denied,
         _ => ErrorKind::Invalid,
     }
 }

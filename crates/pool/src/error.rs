@@ -1,5 +1,6 @@
 //! Errors of a pool: what, where, and what the caller must do about it.
 
+mod from;
 mod kind;
 
 use std::io;
@@ -146,8 +147,8 @@ pub enum PoolError {
     },
     /// A side of a mirror is missing, and the labels found call it current: it may know of newer txgs.
     #[error(
-        "pool {pool}: {path} ({guid}) of vdev {vdev} is missing and may be newer than what is there; \
-         import with it, or allow a degraded import"
+        "pool {pool}: {path} ({guid}) of vdev {vdev} is missing, and only it could tell whether it is newer than what is \
+         there; import with it, or without it by --degraded: changes that only it has are then lost"
     )]
     MissingSide {
         /// The pool.
@@ -179,7 +180,7 @@ pub enum PoolError {
     /// A vdev for logs has no current side. What was acknowledged since the last synced txg is on it.
     #[error(
         "pool {pool}: log device {path} ({guid}) of vdev {vdev} is not here, and what was acknowledged last is on it; \
-         import with it, or consent to lose that"
+         import with it, or without it and what only it has by --missing-log (`fastness up`: --drop-log)"
     )]
     MissingLog {
         /// The pool.
@@ -216,7 +217,8 @@ pub enum PoolError {
     },
     /// Another host has the pool, or had it when it died.
     #[error(
-        "pool {pool} is in use by host {host_name} ({host_id:016x}); import by force if it is not running"
+        "pool {pool} is in use by host {host_name} ({host_id:016x}); export it there, or, if that host is not running, import by \
+         --force"
     )]
     InUseByHost {
         /// The pool.
@@ -225,6 +227,24 @@ pub enum PoolError {
         host_name: String,
         /// Its id.
         host_id: u64,
+    },
+    /// The pool was destroyed, and nothing has overwritten these devices since.
+    #[error("pool {pool} was destroyed; `fastness pool import -D {pool}` brings it back")]
+    Destroyed {
+        /// The pool.
+        pool: String,
+    },
+    /// The pool has less space than a reservation would keep free.
+    #[error(
+        "a reservation of {wanted_bytes} bytes for {name} is more than the pool can keep: {free_bytes} bytes at most"
+    )]
+    Reservation {
+        /// The dataset.
+        name: String,
+        /// What it was to have.
+        wanted_bytes: u64,
+        /// What it could have.
+        free_bytes: u64,
     },
     /// Bytes that do not match their checksum, on all copies.
     #[error("{what} at {place} is damaged on every copy")]
@@ -319,10 +339,10 @@ pub enum PoolError {
     /// A dataset of that name exists.
     #[error("dataset {0} exists already")]
     Exists(String),
-    /// The dataset has children, or is open.
-    #[error("dataset {name} is busy: {why}")]
+    /// A dataset that has children, or is open; a device, or the pool, that something else needs.
+    #[error("{name} is busy: {why}")]
     Busy {
-        /// The dataset.
+        /// The dataset, the device or the pool.
         name: String,
         /// What keeps it busy.
         why: &'static str,
@@ -364,24 +384,6 @@ impl PoolError {
 
     pub(crate) fn bad_value(table: &'static str, what: impl ToString) -> PoolError {
         PoolError::BadValue { table, what: what.to_string() }
-    }
-}
-
-impl From<OpenError> for PoolError {
-    fn from(error: OpenError) -> PoolError {
-        PoolError::Open(Arc::new(error))
-    }
-}
-
-impl From<fastness_blkdev::OpenError> for PoolError {
-    fn from(error: fastness_blkdev::OpenError) -> PoolError {
-        OpenError::from(error).into()
-    }
-}
-
-impl From<BlockError> for PoolError {
-    fn from(error: BlockError) -> PoolError {
-        PoolError::Device(Arc::new(error))
     }
 }
 

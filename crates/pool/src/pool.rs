@@ -345,7 +345,10 @@ impl Pool {
     /// # Errors
     /// Those of a sync; the pool is closed all the same, and its labels say that it is in use.
     pub fn export(&self) -> Result<()> {
-        let result = if self.shared.options.is_read_only { Ok(()) } else { self.last_sync() };
+        let result = match self.shared.options.is_read_only {
+            true => Ok(()),
+            false => self.last_sync(PoolState::Exported),
+        };
         self.stop();
         result
     }
@@ -360,14 +363,15 @@ impl Pool {
         self.shared.txgs.forget_hooks();
     }
 
-    fn last_sync(&self) -> Result<()> {
+    /// Syncs everything, and says in the labels what has become of the pool.
+    pub(crate) fn last_sync(&self, state: PoolState) -> Result<()> {
         // What other threads commit from here on, until the pool is closed, is lost: they should have
         // stopped.
         self.sync()?;
         let _syncing = lock(&self.shared.txgs.syncing);
         self.shared.is_closed.store(true, Ordering::SeqCst);
         self.shared.must_check.store(true, Ordering::SeqCst);
-        self.shared.write_labels(|config| config.state = PoolState::Exported)
+        self.shared.write_labels(|config| config.state = state)
     }
 
     pub(crate) fn stop(&self) {
@@ -390,9 +394,4 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Checks a name for a pool.
-pub(crate) fn check_name(name: &str) -> Result<()> {
-    crate::namespace::names::check_component(name)
 }

@@ -1,6 +1,10 @@
 //! Changing the devices of a pool: the power fails at every write and flush inside of each change. The pool
 //! is there afterwards, with the change or without, and with all data.
 
+#[path = "change/ends.rs"]
+mod ends;
+#[path = "change/grows.rs"]
+mod grows;
 mod support;
 
 use std::sync::Arc;

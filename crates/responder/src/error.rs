@@ -152,9 +152,9 @@ impl HasKind for Error {
         match self {
             Error::Backing { source, .. } => match source.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+                io::ErrorKind::PermissionDenied => ErrorKind::Denied,
                 io::ErrorKind::NotFound
                 | io::ErrorKind::AlreadyExists
-                | io::ErrorKind::PermissionDenied
                 | io::ErrorKind::IsADirectory
                 | io::ErrorKind::NotADirectory
                 | io::ErrorKind::InvalidInput => ErrorKind::Invalid,

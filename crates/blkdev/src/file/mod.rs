@@ -22,6 +22,7 @@ mod uring;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 pub use open::{Direct, EngineChoice, OpenOptions};
@@ -48,6 +49,8 @@ const ZEROES_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub struct FileDevice {
     info: DeviceInfo,
+    /// Length; it may grow.
+    len_bytes: AtomicU64,
     // Before `raw`: a ring must not outlive the descriptor that it registered.
     rings: Option<Rings>,
     raw: Box<dyn RawIo>,
@@ -64,7 +67,8 @@ impl FileDevice {
         health: Arc<Health>,
     ) -> FileDevice {
         let bounce = BouncePool::new(info.memory_align_bytes);
-        FileDevice { info, rings, raw, health, bounce, stats: Stats::default() }
+        let len_bytes = AtomicU64::new(info.len_bytes);
+        FileDevice { info, len_bytes, rings, raw, health, bounce, stats: Stats::default() }
     }
 
     /// Granule of short transfers; see `psync`.
@@ -91,7 +95,7 @@ impl FileDevice {
     }
 
     fn admit(&self, operation: Operation, offset: u64, len_bytes: u64) -> Result<(), BlockError> {
-        self.info.check(operation, offset, len_bytes)?;
+        self.info.check_within(self.len_bytes(), operation, offset, len_bytes)?;
         if operation != Operation::Read && self.health.is_poisoned() {
             return Err(self.info.error(operation, offset, len_bytes, Cause::Poisoned));
         }
@@ -225,6 +229,17 @@ impl BlockDevice for FileDevice {
                 Err(error) => Err(Stopped { done: 0, cause: Cause::from_io(error) }),
             }
         })
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes.load(Ordering::Relaxed)
+    }
+
+    fn take_growth(&self) -> Result<u64, BlockError> {
+        let found = self.raw.len_bytes();
+        let found = found.map_err(|error| self.info.error(Operation::Read, 0, 0, Cause::from_io(error)))?;
+        let whole = found - found % u64::from(self.info.logical_block_bytes);
+        Ok(self.len_bytes.fetch_max(whole, Ordering::Relaxed).max(whole))
     }
 
     fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<(), BlockError> {

@@ -156,7 +156,8 @@ impl OpenOptions {
     pub fn create(&self, path: impl AsRef<Path>, len_bytes: u64) -> Result<FileDevice, OpenError> {
         let path = path.as_ref();
         let mut options = fs::OpenOptions::new();
-        options.read(true).write(true).create_new(true);
+        // Nobody else reads what is on a disk either.
+        options.read(true).write(true).create_new(true).mode(0o600);
         let file = options.open(path).map_err(|error| open_error(path, error))?;
         let mut notes = Vec::new();
         let allocated = match self.is_sparse {

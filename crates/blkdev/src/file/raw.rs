@@ -17,6 +17,8 @@ pub(crate) trait RawIo: Send + Sync + fmt::Debug {
     /// With `dsync`, durable on return (`RWF_DSYNC`).
     fn write_vectored(&self, offset: u64, parts: &[IoSlice<'_>], dsync: bool) -> io::Result<usize>;
     fn sync(&self) -> io::Result<()>;
+    /// How long it is now.
+    fn len_bytes(&self) -> io::Result<u64>;
     fn discard(&self, offset: u64, len_bytes: u64) -> io::Result<()>;
     fn zero(&self, offset: u64, len_bytes: u64) -> io::Result<()>;
     /// For engines that call the kernel themselves.
@@ -59,6 +61,10 @@ macro_rules! transfers {
 impl RawIo for RegularFile {
     transfers!();
 
+    fn len_bytes(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
     fn discard(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&self.0, flags, offset, len_bytes)?)
@@ -72,6 +78,10 @@ impl RawIo for RegularFile {
 
 impl RawIo for BlockFile {
     transfers!();
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        sys::block_len_bytes(self.0.as_fd())
+    }
 
     fn discard(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
         sys::block_discard(self.0.as_fd(), offset, len_bytes)

@@ -93,6 +93,10 @@ impl RawIo for FakeIo {
         FakeIo::next(&mut self.0.lock().unwrap(), 0).map(drop)
     }
 
+    fn len_bytes(&self) -> io::Result<u64> {
+        Ok(self.0.lock().unwrap().bytes.len() as u64)
+    }
+
     fn raw_fd(&self) -> Option<RawFd> {
         None
     }
@@ -357,6 +361,9 @@ fn of_two_flushes_at_a_time_none_claims_what_the_other_lost() {
     #[derive(Debug)]
     struct Kernel(FakeIo, Arc<Gate>);
     impl RawIo for Kernel {
+        fn len_bytes(&self) -> io::Result<u64> {
+            self.0.len_bytes()
+        }
         fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
             self.0.read(offset, buf)
         }

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use clap::Args;
 use fastness_base::ErrorKind;
 use fastness_daemon::{
-    Control, Node, NodeOptions, check_new_regions, control_socket, open_vdevs, patiently, run_dir,
-    split_regions,
+    Control, Node, NodeOptions, VdevRequest, check_layout, check_new_regions, check_pool_name,
+    control_socket, open_vdevs, patiently, run_dir, split_regions,
 };
 use fastness_store::{Consent, Device, FailMode, ImportOptions, Pool, PoolError, Property};
 
-use crate::error::{Context, Result, refuse};
+use crate::error::{CliError, Context, Result, refuse};
 use crate::exit::Outcome;
+use crate::made::Made;
 use crate::pool::{PmArgs, assignments, list, vdevs};
 use crate::size;
 use crate::start::{BoundArgs, Import};
@@ -40,7 +41,7 @@ pub(crate) struct CreateArgs {
     /// Create sparse files of this size for paths that do not exist
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     file_size: Option<u64>,
-    /// Destroy the contents of the devices
+    /// Destroy the contents of the devices, and accept a name or vdevs that look like a mistake
     #[arg(short, long)]
     force: bool,
     /// Set a property of the root dataset
@@ -74,61 +75,31 @@ fn fail_mode(words: &[String]) -> Result<Option<FailMode>> {
 }
 
 pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> Result<Outcome> {
+    check_pool_name(&args.pool, args.force)?;
     if Control::is_alive(&control_socket(&run_dir()?, &args.pool)?) {
         return Err(refuse(format!("a pool called {} is running", args.pool)));
     }
     let pm = args.pm.to_use();
-    let (regions, requests) = split_regions(&vdevs::parse(&args.vdevs)?, pm)?;
+    let vdevs = vdevs::parse(&args.vdevs)?;
+    check_layout(&vdevs, false, args.force)?;
+    let (regions, requests) = split_regions(&vdevs, pm)?;
     if !regions.is_empty() && requests.iter().any(|vdev| vdev.is_log) {
         return Err(refuse("a log is either on persistent memory or on block devices, not on both"));
     }
-    let properties = assignments(&args.properties)?
-        .into_iter()
-        .map(|(name, value)| {
-            let property: Property = name.parse()?;
-            Ok((property, property.parse(&value)?))
-        })
-        .collect::<Result<Vec<_>, fastness_store::PoolError>>()?;
-    let fail_mode = fail_mode(&args.pool_properties)?;
     if !args.force {
         check_new_regions(&regions, pm)?;
     }
-    {
-        let specs = open_vdevs(&requests, args.file_size, args.force)?;
-        let pool = Pool::create(&args.pool, &specs, args.bounds.options());
-        let pool = pool.with_context(|| format!("cannot create pool {}", args.pool))?;
-        if !properties.is_empty() || fail_mode.is_some() {
-            let tx = pool.begin_tx()?;
-            if let Some(mode) = fail_mode {
-                pool.set_fail_mode(&tx, mode)?;
-            }
-            let root = pool.dataset(&args.pool)?;
-            for (property, value) in properties {
-                root.set(&tx, property, Some(value))?;
-            }
-        }
-        pool.export()?;
-    }
-    let devices = || requests.iter().flat_map(|request| &request.devices);
-    if !regions.is_empty() {
-        // The kernel may release them a moment after the pool above has closed them.
-        let is_busy = |opened: &Result<Device, PoolError>| {
-            opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry)
-        };
-        let open = |path| patiently(args.bounds.patience(), || Device::open(path), is_busy);
-        let devices = devices().map(open).collect::<Result<Vec<_>, _>>()?;
-        let options = NodeOptions { pool: args.bounds.options(), ..NodeOptions::default() };
-        let node = Node::import(&devices, &ImportOptions::default(), options)?;
-        node.add_pm_log(&regions, pm, args.force)?;
-        node.pool().export()?;
-    }
-    let places = devices().map(PathBuf::from).collect();
+    make(args, &requests, &regions)?;
+    let devices = requests.iter().flat_map(|request| &request.devices);
     let import = Import {
         name: args.pool.clone(),
-        places,
+        places: devices.map(PathBuf::from).collect(),
         is_forced: false,
         is_read_only: false,
         is_degraded: false,
+        is_destroyed: false,
+        new_name: None,
+        is_quiet: false,
         log_paths: Vec::new(),
         consent: Consent::NONE,
         bounds: args.bounds.clone(),
@@ -140,4 +111,71 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> Result<Outcome> {
         list::show(out, &import.background()?)?;
     }
     Ok(Outcome::Clean)
+}
+
+/// Makes the pool, and exports it. If a step fails, there is no pool, and none of the files that were made
+/// for it.
+fn make(args: &CreateArgs, requests: &[VdevRequest], regions: &[String]) -> Result<()> {
+    let properties = assignments(&args.properties)?
+        .into_iter()
+        .map(|(name, value)| {
+            let property: Property = name.parse()?;
+            Ok((property, property.parse(&value)?))
+        })
+        .collect::<Result<Vec<_>, PoolError>>()?;
+    let fail_mode = fail_mode(&args.pool_properties)?;
+    let mut created = Vec::new();
+    {
+        let specs = open_vdevs(requests, args.file_size, args.force, &mut created)?;
+        let pool = Pool::create(&args.pool, &specs, args.bounds.options());
+        // They are removed while they are open: no other process has them.
+        let mut made = Made::default();
+        created.iter().for_each(|path| made.add(path));
+        let pool = pool.with_context(|| format!("cannot create pool {}", args.pool))?;
+        set(&pool, fail_mode, &properties).or_else(|error| unmake(&pool, &mut made, error))?;
+        made.keep();
+        pool.export()?;
+    }
+    if regions.is_empty() {
+        return Ok(());
+    }
+    // The kernel may release them a moment after the pool above has closed them.
+    let is_busy = |opened: &Result<Device, PoolError>| {
+        opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry)
+    };
+    let open = |path| patiently(args.bounds.patience(), || Device::open(path), is_busy);
+    let devices = requests.iter().flat_map(|request| &request.devices);
+    let devices = devices.map(open).collect::<Result<Vec<_>, _>>()?;
+    let options = NodeOptions { pool: args.bounds.options(), ..NodeOptions::default() };
+    let node = Node::import(&devices, &ImportOptions::default(), options)?;
+    let added = node.add_pm_log(regions, args.pm.to_use(), args.force);
+    let mut made = Made::default();
+    created.iter().for_each(|path| made.add(path));
+    added.map_err(CliError::from).or_else(|error| unmake(&node.pool(), &mut made, error))?;
+    made.keep();
+    Ok(node.pool().export()?)
+}
+
+fn set(pool: &Pool, fail_mode: Option<FailMode>, properties: &[(Property, u64)]) -> Result<()> {
+    if properties.is_empty() && fail_mode.is_none() {
+        return Ok(());
+    }
+    let tx = pool.begin_tx()?;
+    if let Some(mode) = fail_mode {
+        pool.set_fail_mode(&tx, mode)?;
+    }
+    let root = pool.dataset(&pool.name())?;
+    for (property, value) in properties {
+        root.set(&tx, *property, Some(*value))?;
+    }
+    Ok(())
+}
+
+/// A pool that is not what was asked for is destroyed; the error that says why is the one to report.
+fn unmake(pool: &Pool, made: &mut Made, error: CliError) -> Result<()> {
+    match pool.destroy() {
+        Ok(()) => made.remove(),
+        Err(_) => made.keep(),
+    }
+    Err(error)
 }

@@ -8,8 +8,8 @@ use fastness_daemon::{DamagedReport, DeviceReport, PoolReport, Request};
 use crate::connect::{ask_all, print_json};
 use crate::error::Result;
 use crate::exit::Outcome;
+use crate::listing::{Cell, Listing, ListingArgs};
 use crate::output::{fields, note};
-use crate::size::short;
 use crate::status::{job, log, outcome};
 use crate::table::table;
 
@@ -35,6 +35,8 @@ pub(crate) struct ListArgs {
     /// Print JSON: an array with an object for each pool
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    listing: ListingArgs,
 }
 
 pub(super) fn status(args: &StatusArgs, out: &mut dyn Write) -> Result<Outcome> {
@@ -63,22 +65,25 @@ pub(super) fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Outcome> {
         return Ok(Outcome::Clean);
     }
     none(&pools);
-    let row = |pool: &PoolReport| {
-        let share = pool.used_bytes * 100 / pool.total_bytes.max(1);
-        vec![
-            pool.name.clone(),
-            short(pool.total_bytes),
-            short(pool.used_bytes),
-            short(pool.free_bytes),
-            format!("{share}%"),
-            pool.state.clone(),
-        ]
+    let listing = Listing::<PoolReport> {
+        shown: &[
+            ("pool", |pool| Cell::text(&pool.name)),
+            ("size", |pool| Cell::Bytes(pool.total_bytes)),
+            ("used", |pool| Cell::Bytes(pool.used_bytes)),
+            ("free", |pool| Cell::Bytes(pool.free_bytes)),
+            ("full", |pool| Cell::text(format!("{}%", pool.used_bytes * 100 / pool.total_bytes.max(1)))),
+            ("state", |pool| Cell::text(&pool.state)),
+        ],
+        others: &[
+            ("name", |pool| Cell::text(&pool.name)),
+            ("guid", |pool| Cell::text(&pool.guid)),
+            ("pid", |pool| Cell::Number(u64::from(pool.pid))),
+            ("failmode", |pool| Cell::text(&pool.failmode)),
+            ("txg", |pool| Cell::Number(pool.synced_txg)),
+        ],
+        more: &|_, _| None,
     };
-    let columns =
-        [("POOL", false), ("SIZE", true), ("USED", true), ("FREE", true), ("FULL", true), ("STATE", false)];
-    if !pools.is_empty() {
-        table(out, &columns, pools.iter().map(row).collect())?;
-    }
+    listing.write(out, &args.listing, pools)?;
     Ok(Outcome::Clean)
 }
 

@@ -1,6 +1,8 @@
 //! `fastness pool`: pools and their devices.
 
 mod create;
+mod events;
+mod history;
 mod import;
 mod list;
 mod properties;
@@ -81,25 +83,29 @@ pub(crate) enum PoolCommand {
     Scrub(ScrubArgs),
     /// Compare allocated with referenced space; exit code 1 if they differ
     Check(CheckArgs),
-    /// Resume a suspended pool whose devices are back; nothing in its memory is lost
+    /// Resume a suspended pool whose devices are back; nothing in its memory is lost. Of any other pool, set
+    /// the counters of errors back to zero
     #[command(after_help = CLEAR)]
     Clear {
         /// The pool
         pool: String,
+        /// Clear the counters of this device only
+        device: Option<String>,
         /// Resume although an up-to-date side of a mirror is missing
         #[arg(long)]
         degraded: bool,
     },
-    /// Set a property of pools
+    /// Set properties of pools
     #[command(after_help = properties::HELP)]
     Set {
-        /// The property and its new value
-        #[arg(value_name = "PROPERTY=VALUE")]
-        assignment: String,
-        /// Names
-        #[arg(required = true)]
-        pools: Vec<String>,
+        /// Properties with their new values, and then the names of the pools
+        #[arg(value_name = "PROPERTY=VALUE... POOL", required = true)]
+        words: Vec<String>,
     },
+    /// Show what has happened to running pools since they were imported
+    Events(events::EventsArgs),
+    /// Show what was asked of running pools, by whom; kept in the pools
+    History(history::HistoryArgs),
     /// Show properties of pools, and the features that they need
     #[command(after_help = properties::HELP)]
     Get(properties::GetArgs),
@@ -108,7 +114,8 @@ pub(crate) enum PoolCommand {
         /// The pool; may be omitted if only one is running
         pool: Option<String>,
     },
-    /// Destroy a pool and everything in it
+    /// Destroy a pool and everything in it. `pool import -D` brings it back, until something overwrites its
+    /// devices
     Destroy {
         /// The pool
         pool: String,
@@ -121,7 +128,9 @@ const CLEAR: &str = "\
 A pool that could not make a transaction group durable is suspended (`fastness status` says why). While it is, with
 failmode=wait requests of clients wait, with failmode=continue they fail. This command opens the devices again, imports
 the pool, replays its log, writes the changes that were only in memory, and resumes the waiting requests. If it fails,
-they keep waiting.";
+they keep waiting.
+The counters that `pool status` shows count from the import, or from this command on. Blocks that a scrub found without
+a right copy stay listed until they are written again or freed.";
 
 const ADD: &str = "\
 Examples:
@@ -159,7 +168,7 @@ pub(crate) struct AddArgs {
     /// Vdevs, as for `pool create`
     #[arg(required = true)]
     vdevs: Vec<String>,
-    /// Destroy the contents of the devices
+    /// Destroy the contents of the devices, and accept vdevs that look like a mistake
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
@@ -210,6 +219,9 @@ pub(crate) struct OnlineArgs {
     /// Its new path, if it has moved
     #[arg(long)]
     path: Option<String>,
+    /// Use what it, and the other sides of its mirror, have grown by; see also the property autoexpand
+    #[arg(short, long, conflicts_with_all = ["path", "wait"])]
+    expand: bool,
     /// Wait until it is done, and show the progress
     #[arg(short, long)]
     wait: bool,
@@ -268,7 +280,12 @@ pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> Result<Outcome> 
             long(&pool, &request, wait, out)
         }
         PoolCommand::Offline { pool, device } => done(&pool, &Request::Offline { device }),
-        PoolCommand::Online(OnlineArgs { pool, device, path, wait }) => {
+        PoolCommand::Online(OnlineArgs { pool, device, expand: true, .. }) => {
+            let bytes: u64 = ask(&pool, &Request::Expand { device })?;
+            writeln!(out, "the pool is {} larger", short(bytes))?;
+            Ok(Outcome::Clean)
+        }
+        PoolCommand::Online(OnlineArgs { pool, device, path, wait, .. }) => {
             let path = path.map(|path| vdevs::absolute(&path)).transpose()?;
             long(&pool, &Request::Online { device, path, wait }, wait, out)
         }
@@ -280,8 +297,12 @@ pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> Result<Outcome> 
         }
         PoolCommand::Scrub(ScrubArgs { pool, wait, .. }) => long(&pool, &Request::Scrub { wait }, wait, out),
         PoolCommand::Check(args) => check(args, out),
-        PoolCommand::Clear { pool, degraded } => done(&pool, &Request::Clear { is_degraded: degraded }),
-        PoolCommand::Set { assignment, pools } => properties::set(assignment, &pools),
+        PoolCommand::Clear { pool, device, degraded } => {
+            done(&pool, &Request::Clear { is_degraded: degraded, device })
+        }
+        PoolCommand::Set { words } => properties::set(&words),
+        PoolCommand::Events(args) => events::run(&args, out),
+        PoolCommand::History(args) => history::run(&args, out),
         PoolCommand::Get(args) => properties::get(&args, out),
         PoolCommand::Sync { pool } => {
             let txg: u64 = ask(&only_pool(pool)?, &Request::Sync)?;
@@ -338,11 +359,24 @@ fn check(args: CheckArgs, out: &mut dyn Write) -> Result<Outcome> {
     Ok(if report.is_clean { Outcome::Clean } else { Outcome::Found })
 }
 
+/// Names and values of properties.
+pub(crate) type Assignments = Vec<(String, String)>;
+
 /// Words `name=value`.
-pub(crate) fn assignments(words: &[String]) -> Result<Vec<(String, String)>> {
+pub(crate) fn assignments(words: &[String]) -> Result<Assignments> {
     let split = |word: &String| match word.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => Err(refuse(format!("{word} is not of the form PROPERTY=VALUE"))),
     };
     words.iter().map(split).collect()
+}
+
+/// Words `name=value`, at least one, and the names after them, at least one.
+pub(crate) fn assignments_first(words: &[String]) -> Result<(Assignments, &[String])> {
+    let count = words.iter().take_while(|word| word.contains('=')).count();
+    let (values, names) = words.split_at(count.max(1).min(words.len()));
+    if names.is_empty() {
+        return Err(refuse("say PROPERTY=VALUE, once or several times, and then for what it is to be set"));
+    }
+    Ok((assignments(values)?, names))
 }

@@ -8,11 +8,12 @@ use fastness_daemon::{PropertyReport, Request};
 use crate::connect::{ask, print_json};
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
-use crate::pool::{assignments, done};
-use crate::table::table;
+use crate::listing::{ListingArgs, values};
+use crate::pool::{assignments_first, done};
 
 pub(super) const HELP: &str = "\
 Properties:
+  autoexpand     off | on             use devices that have grown at each import; without it, `pool online -e`
   failmode       wait | continue      requests while the pool is suspended: wait for `fastness pool clear`, or fail
   feature@NAME   enabled | active     whether the pool's contents need a program that knows NAME; read-only
 Examples:
@@ -30,12 +31,16 @@ pub(crate) struct GetArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    listing: ListingArgs,
 }
 
-pub(super) fn set(assignment: String, pools: &[String]) -> Result<Outcome> {
-    let (property, value) = assignments(&[assignment])?.remove(0);
+pub(super) fn set(words: &[String]) -> Result<Outcome> {
+    let (assignments, pools) = assignments_first(words)?;
     for pool in pools {
-        done(pool, &Request::SetPoolProperty { property: property.clone(), value: value.clone() })?;
+        for (property, value) in &assignments {
+            done(pool, &Request::SetPoolProperty { property: property.clone(), value: value.clone() })?;
+        }
     }
     Ok(Outcome::Clean)
 }
@@ -60,9 +65,8 @@ pub(super) fn get(args: &GetArgs, out: &mut dyn Write) -> Result<Outcome> {
             .collect();
         print_json(out, &rows)?;
     } else {
-        let columns = [("NAME", false), ("PROPERTY", false), ("VALUE", false), ("SOURCE", false)];
-        let row = |(pool, is): (&str, PropertyReport)| vec![pool.to_owned(), is.name, is.value, is.source];
-        table(out, &columns, found.into_iter().map(row).collect())?;
+        let rows = found.into_iter().map(|(pool, property)| (pool.to_owned(), property)).collect();
+        return values(&args.listing, rows, out);
     }
     Ok(Outcome::Clean)
 }

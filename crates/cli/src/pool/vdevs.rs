@@ -20,7 +20,7 @@ pub(super) fn parse(words: &[String]) -> Result<Vec<VdevRequest>> {
             "log" => (is_log, in_mirror) = (true, false),
             "mirror" => {
                 in_mirror = true;
-                vdevs.push(VdevRequest { is_log, devices: Vec::new() });
+                vdevs.push(VdevRequest { is_log, is_mirror: true, devices: Vec::new() });
             }
             "raidz" | "raidz1" | "raidz2" | "raidz3" | "spare" | "cache" | "special" | "dedup" => {
                 return Err(refuse(format!(
@@ -29,7 +29,7 @@ pub(super) fn parse(words: &[String]) -> Result<Vec<VdevRequest>> {
             }
             path => match vdevs.last_mut().filter(|_| in_mirror) {
                 Some(mirror) => mirror.devices.push(absolute(path)?),
-                None => vdevs.push(VdevRequest { is_log, devices: vec![absolute(path)?] }),
+                None => vdevs.push(VdevRequest { is_log, is_mirror: false, devices: vec![absolute(path)?] }),
             },
         }
     }

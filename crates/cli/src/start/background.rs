@@ -75,7 +75,10 @@ impl Import {
     /// This import as a command of its own.
     fn command(&self) -> Result<Command> {
         let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-        command.args(["pool", "import", &self.name, "--foreground", "--announce"]);
+        command
+            .args(["pool", "import", &self.name])
+            .args(&self.new_name)
+            .args(["--foreground", "--announce"]);
         command.args(self.bounds.arguments());
         for place in &self.places {
             command.arg("-d").arg(place);
@@ -87,6 +90,8 @@ impl Import {
             (self.is_forced, "--force"),
             (self.is_read_only, "--read-only"),
             (self.is_degraded, "--degraded"),
+            (self.is_destroyed, "--destroyed"),
+            (self.is_quiet, "--no-serve"),
             (self.consent.missing, "--missing-log"),
             (self.consent.damaged, "--drop-log-tail"),
         ];

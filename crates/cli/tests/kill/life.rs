@@ -168,7 +168,8 @@ impl<'a> Life<'a> {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         match output.status.code() {
             Some(0) => true,
-            Some(8) => false,
+            // It was killed meanwhile, or before the command reached it.
+            Some(8 | 11) => false,
             code => panic!("{line}: {code:?}: {said}\n{}", self.server.log()),
         }
     }

@@ -23,6 +23,8 @@ pub enum PoolState {
     Exported,
     /// In use by the host in the label, or it was when that host died.
     Active,
+    /// Destroyed: imported only by who says so. Its devices are free for others.
+    Destroyed,
 }
 
 /// Whether what a device holds can be used.
@@ -97,6 +99,7 @@ impl PoolConfig {
         out.u8(match self.state {
             PoolState::Exported => 0,
             PoolState::Active => 1,
+            PoolState::Destroyed => 2,
         });
         out.u64(self.host_id).text(&self.host_name).u16(self.vdevs.len() as u16);
         for vdev in &self.vdevs {
@@ -123,6 +126,7 @@ impl PoolConfig {
         let state = match input.u8()? {
             0 => PoolState::Exported,
             1 => PoolState::Active,
+            2 => PoolState::Destroyed,
             _ => return None,
         };
         let (host_id, host_name) = (input.u64()?, input.text()?);

@@ -78,9 +78,15 @@ fn seal(magic: u64, place: u64, device: Guid, pool: Guid, payload: &[u8], slot_b
 #[derive(Debug, PartialEq, Eq)]
 enum Slot {
     Empty,
+    /// Something that no pool has written.
+    Foreign,
     Damaged,
     Other(u32),
-    Whole { device: Guid, pool: Guid, payload: Vec<u8> },
+    Whole {
+        device: Guid,
+        pool: Guid,
+        payload: Vec<u8>,
+    },
 }
 
 fn open_slot(magic: u64, place: u64, slot: &[u8]) -> Slot {
@@ -102,7 +108,11 @@ fn open_slot(magic: u64, place: u64, slot: &[u8]) -> Slot {
         }
         Some(Slot::Whole { device, pool, payload: head.take(len)?.to_vec() })
     };
-    parse().unwrap_or(Slot::Damaged)
+    parse().unwrap_or_else(|| {
+        // One that no longer has either of these was overwritten, whatever it was before.
+        let is_ours = slot[..8] == magic.to_le_bytes() || slot[16..24] == place.to_le_bytes();
+        if is_ours { Slot::Damaged } else { Slot::Foreign }
+    })
 }
 
 /// What the labels of a device say.
@@ -204,11 +214,16 @@ pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<L
         for index in 0..2 {
             let at = SLOT_START + index * SLOT_BYTES as u64;
             match open_slot(MAGIC_CONFIG, start + at, &label[at as usize..][..SLOT_BYTES]) {
-                Slot::Empty => {}
+                Slot::Empty | Slot::Foreign => {}
                 Slot::Damaged => damaged += 1,
                 Slot::Other(version) => other = Some(version),
                 Slot::Whole { device, payload, .. } => match PoolConfig::decode(&payload) {
-                    Some(config) if best.as_ref().is_none_or(|(_, b)| b.generation < config.generation) => {
+                    // At the end of a device that has grown there may be the label of a pool from before.
+                    Some(config)
+                        if best.as_ref().is_none_or(|(guid, b)| {
+                            *guid == device && b.guid == config.guid && b.generation < config.generation
+                        }) =>
+                    {
                         best = Some((device, config));
                     }
                     Some(_) => {}
@@ -237,7 +252,7 @@ pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<L
                     }
                 }
                 Slot::Damaged => damaged += 1,
-                Slot::Empty | Slot::Other(_) => {}
+                Slot::Empty | Slot::Foreign | Slot::Other(_) => {}
             }
         }
     }

@@ -19,7 +19,9 @@ impl PoolError {
             | PoolError::NoUberblock { .. }
             | PoolError::BadValue { .. }
             | PoolError::Engine(_) => ErrorKind::Corrupt,
-            PoolError::NoSpace { .. } | PoolError::MetadataTooLarge => ErrorKind::NoSpace,
+            PoolError::NoSpace { .. } | PoolError::MetadataTooLarge | PoolError::Reservation { .. } => {
+                ErrorKind::NoSpace
+            }
             PoolError::Panicked { .. } => ErrorKind::Bug,
             PoolError::Suspended { .. } | PoolError::Closed => ErrorKind::Closed,
             PoolError::MissingDevice { .. }
@@ -44,6 +46,7 @@ impl PoolError {
             | PoolError::ForeignPool { .. }
             | PoolError::Removed { .. }
             | PoolError::Split { .. }
+            | PoolError::Destroyed { .. }
             | PoolError::ReadOnly(_)
             | PoolError::NoDataset(_)
             | PoolError::NoObject { .. }

@@ -19,11 +19,12 @@ use crate::metadata::snapshot::Snapshot;
 use crate::metadata::tables::{
     self, CLEARED, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, USAGE,
 };
+use crate::namespace::names::check_component;
 use crate::namespace::props::Values;
 use crate::namespace::settings::{SETTINGS, Settings};
 use crate::objects::cleared::Cleared;
 use crate::objects::object::RANGE_BYTES;
-use crate::pool::{Pool, check_name};
+use crate::pool::Pool;
 use crate::space::alloc::Allocator;
 use crate::space::room::Room;
 use crate::state::Shared;
@@ -48,7 +49,7 @@ impl Pool {
     /// [`PoolError::EmptyVdev`], [`PoolError::OnlyLogVdevs`], [`PoolError::BlockSize`],
     /// [`PoolError::TooSmall`], [`PoolError::Invalid`] name, and those of the devices.
     pub fn create(name: &str, vdevs: &[VdevSpec], options: PoolOptions) -> Result<Pool> {
-        check_name(name)?;
+        check_component(name)?;
         if !vdevs.iter().any(|vdev| vdev.class == VdevClass::Normal) {
             return Err(PoolError::OnlyLogVdevs);
         }
@@ -106,8 +107,8 @@ impl Pool {
     /// [`PoolError::OtherVersion`], [`PoolError::UnknownFeature`], [`PoolError::ForeignPool`],
     /// [`PoolError::Removed`], [`PoolError::MissingDevice`], [`PoolError::MissingSide`],
     /// [`PoolError::MissingLog`], [`PoolError::Split`], [`PoolError::InUseByHost`],
-    /// [`PoolError::NoUberblock`]; [`PoolError::Damaged`] metadata. Use by another process is detected when
-    /// the device is opened. Nothing was changed.
+    /// [`PoolError::NoUberblock`], [`PoolError::Destroyed`]; [`PoolError::Damaged`] metadata. Use by another
+    /// process is detected when the device is opened. Nothing was changed.
     pub fn import(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
         let pool = Pool::import_paused(devices, import, options)?;
         pool.start_txgs()?;
@@ -123,12 +124,20 @@ impl Pool {
     pub fn import_paused(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
         let found = find(devices, import)?;
         let Found { mut config, vdevs, uberblock } = found;
+        if config.state == PoolState::Destroyed && !import.allows_destroyed {
+            return Err(PoolError::Destroyed { pool: config.name });
+        }
         let is_others = config.state == PoolState::Active && config.host_id != import.host.id;
         if is_others && !import.is_forced && !is_fenced(&vdevs) {
             let (host_name, host_id) = (config.host_name, config.host_id);
             return Err(PoolError::InUseByHost { pool: config.name, host_name, host_id });
         }
-        let was_exported = std::mem::replace(&mut config.state, PoolState::Active) == PoolState::Exported;
+        if let Some(name) = &import.rename {
+            check_component(name)?;
+            config.name.clone_from(name);
+        }
+        // A pool that was destroyed had synced everything as well.
+        let was_exported = std::mem::replace(&mut config.state, PoolState::Active) != PoolState::Active;
         config.host_id = import.host.id;
         config.host_name.clone_from(&import.host.name);
         let shared = open_shared(config, vdevs, Some(uberblock), options, was_exported)?;
@@ -157,7 +166,7 @@ fn open_shared(
 ) -> Result<Shared> {
     let mut allocator = Allocator::default();
     for vdev in vdevs.all().iter().filter(|vdev| vdev.class == VdevClass::Normal) {
-        allocator.add_vdev(vdev.id, vdev.units);
+        allocator.add_vdev(vdev.id, vdev.units());
     }
     let allocator = Arc::new(Mutex::new(allocator));
     let meta = MetaFile::new(vdevs.clone(), allocator.clone(), options.has_txg_thread);
@@ -181,6 +190,7 @@ fn open_shared(
     let mut loading = std::mem::take(&mut *lock(&allocator));
     load_rows(&database, synced, &mut namespace, &mut loading)?;
     *lock(&allocator) = loading;
+    namespace.name_root(&config.name);
     let damage = damaged::load(&database)?;
     let room = Room::default();
     room.set_datasets(namespace.by_id.len());

@@ -109,6 +109,10 @@ pub struct ImportOptions {
     pub missing_log: MissingLog,
     /// Only a pool of this name.
     pub name: Option<String>,
+    /// Import a pool that was destroyed.
+    pub allows_destroyed: bool,
+    /// The pool's name from now on.
+    pub rename: Option<String>,
 }
 
 impl Default for ImportOptions {
@@ -119,6 +123,8 @@ impl Default for ImportOptions {
             allows_degraded: false,
             missing_log: MissingLog::Refuse,
             name: None,
+            allows_destroyed: false,
+            rename: None,
         }
     }
 }

@@ -76,12 +76,12 @@ impl LogBlocks {
         let vdevs = vdevs.all();
         let (log, data): (Vec<_>, Vec<_>) = vdevs.iter().partition(|vdev| vdev.class == VdevClass::Log);
         log.into_iter().for_each(|vdev| blocks.add_vdev(vdev));
-        blocks.data_units = data.iter().map(|vdev| vdev.units).sum();
+        blocks.data_units = data.iter().map(|vdev| vdev.units()).sum();
         blocks
     }
 
     pub(crate) fn add_vdev(&mut self, vdev: &Arc<Vdev>) {
-        self.own.add_vdev(vdev.id, vdev.units);
+        self.own.add_vdev(vdev.id, vdev.units());
         self.vdevs.insert(vdev.id, vdev.clone());
     }
 
@@ -165,7 +165,7 @@ impl LogBlocks {
         if self.hurried >= Some(open) {
             return false;
         }
-        let own: u64 = self.vdevs.values().map(|vdev| vdev.units).sum();
+        let own: u64 = self.vdevs.values().map(|vdev| vdev.units()).sum();
         let room_bytes = if own > 0 { own } else { self.data_units } * UNIT_BYTES;
         let are_many =
             self.units * UNIT_BYTES >= (room_bytes / HURRY_SHARE).clamp(HURRY_BYTES_MIN, HURRY_BYTES_MAX);

@@ -148,7 +148,7 @@ impl LogSpace {
             vdev: vdev.id,
             class: vdev.class,
             used_bytes: log.used_bytes(vdev.id),
-            total_bytes: vdev.units * UNIT_BYTES,
+            total_bytes: vdev.units() * UNIT_BYTES,
             is_retired: log.is_retired(vdev.id),
             has_failed: log.has_failed(vdev.id),
         };

@@ -1,7 +1,7 @@
 //! Properties and features of a pool in use.
 
 use crate::error::{PoolError, Result};
-use crate::namespace::settings::{FAILMODE, FailMode, Feature, SETTINGS, Settings};
+use crate::namespace::settings::{AUTOEXPAND, FAILMODE, FailMode, Feature, SETTINGS, Settings};
 use crate::pool::{Pool, Tx};
 use crate::state::Shared;
 use fastness_sync::order::{lock, read};
@@ -48,6 +48,21 @@ impl Pool {
         let value = u64::from(mode == FailMode::Continue);
         self.shared.change_settings(tx, |settings| {
             settings.properties.insert(FAILMODE.to_owned(), value);
+        })
+    }
+
+    /// Whether the pool is to use devices that have grown without being told; its owner does that.
+    pub fn is_expanding(&self) -> bool {
+        lock(&self.shared.datasets.settings).1.is_expanding()
+    }
+
+    /// Sets whether the pool is to use devices that have grown; durable with the transaction.
+    ///
+    /// # Errors
+    /// [`PoolError::Overtaken`].
+    pub fn set_expanding(&self, tx: &Tx, is_expanding: bool) -> Result<()> {
+        self.shared.change_settings(tx, |settings| {
+            settings.properties.insert(AUTOEXPAND.to_owned(), u64::from(is_expanding));
         })
     }
 

@@ -136,6 +136,9 @@ impl Pool {
         if namespace.children.contains_key(&key) {
             return Err(PoolError::Exists(name.to_owned()));
         }
+        if let Some(bytes) = values.get(Property::Reservation) {
+            self.shared.check_reservation(&namespace, (name, None), bytes)?;
+        }
         let charge = Charge::dataset();
         self.shared.reserve_rows(&mut self.shared.txgs.changes(tx.txg()), charge, tx.claim(Claim::Data))?;
         let id = namespace.next_id;
@@ -272,7 +275,7 @@ impl Dataset {
     /// once; a new record size applies to new objects.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`], [`PoolError::Overtaken`].
+    /// [`PoolError::Invalid`], [`PoolError::Overtaken`], [`PoolError::Reservation`].
     pub fn set(&self, tx: &Tx, property: Property, value: Option<u64>) -> Result<()> {
         if let Some(value) = value {
             property.check(value)?;
@@ -283,6 +286,10 @@ impl Dataset {
         let mut namespace = write(&self.shared.datasets.namespace);
         namespace.check_order(tx.txg())?;
         self.check_exists()?;
+        if let (Property::Reservation, Some(bytes)) = (property, value) {
+            let name = namespace.path(self.core.id.0);
+            self.shared.check_reservation(&namespace, (&name, Some(self.core.id.0)), bytes)?;
+        }
         {
             let mut row = write(&self.core.row);
             row.values.set(property, value);

@@ -24,6 +24,7 @@ const PROPERTY: u8 = 1;
 const FEATURE: u8 = 2;
 const READ_ONLY_COMPATIBLE: u8 = 1;
 pub(super) const FAILMODE: &str = "failmode";
+pub(super) const AUTOEXPAND: &str = "autoexpand";
 
 /// What happens to requests when a txg could not be made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -181,6 +182,10 @@ impl Settings {
                 is_read_only_compatible: *is_readable,
             }),
         }
+    }
+
+    pub(super) fn is_expanding(&self) -> bool {
+        self.properties.get(AUTOEXPAND) == Some(&1)
     }
 
     pub(super) fn fail_mode(&self) -> FailMode {

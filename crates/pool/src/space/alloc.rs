@@ -16,6 +16,7 @@
 
 mod bits;
 mod full;
+mod grow;
 mod log;
 mod row;
 

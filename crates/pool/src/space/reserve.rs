@@ -7,7 +7,7 @@ use crate::namespace::props::Property;
 use crate::space::alloc::Allocator;
 use crate::space::room::{Charge, Claim};
 use crate::state::Shared;
-use crate::state::datasets::DatasetCore;
+use crate::state::datasets::{DatasetCore, Namespace};
 use crate::state::txgs::TxgChanges;
 use fastness_sync::order::{lock, read};
 
@@ -77,6 +77,31 @@ impl Shared {
             next = Some(parent);
         }
         Ok(namespace.reserved_by_others(dataset.id.0))
+    }
+
+    /// Refuses a reservation that, with those of all other datasets, is more than the pool has free. The
+    /// caller holds the namespace exclusively. `id`: the dataset, unless it is new.
+    ///
+    /// # Errors
+    /// [`PoolError::Reservation`].
+    pub(crate) fn check_reservation(
+        &self,
+        namespace: &Namespace,
+        (name, id): (&str, Option<u64>),
+        bytes: u64,
+    ) -> Result<()> {
+        let used_bytes = id.map_or(0, |id| namespace.referenced(id, true));
+        let before = id.and_then(|id| read(&namespace.by_id.get(&id)?.row).values.get(Property::Reservation));
+        let kept_bytes = before.unwrap_or(0).saturating_sub(used_bytes);
+        let others_bytes = namespace.reserved_by_others(0) - kept_bytes;
+        let left_bytes = self.space.room.left(Claim::Data).max(0) as u64;
+        let free_bytes = left_bytes.saturating_sub(others_bytes);
+        let wanted_bytes = bytes.saturating_sub(used_bytes);
+        if wanted_bytes <= free_bytes.max(kept_bytes) {
+            return Ok(());
+        }
+        let free_bytes = free_bytes + used_bytes;
+        Err(PoolError::Reservation { name: name.to_owned(), wanted_bytes: bytes, free_bytes })
     }
 
     /// What users of a dataset could still store: the room of the pool, less what others have reserved; or

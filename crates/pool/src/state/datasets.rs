@@ -110,6 +110,15 @@ impl Namespace {
         self.children.range((0, String::new())..(1, String::new())).next().map(|(_, root)| *root)
     }
 
+    /// Gives the root the name of the pool, as the labels have it: an import may have changed that. Its row
+    /// may say otherwise, until it is stored for another reason.
+    pub(crate) fn name_root(&mut self, name: &str) {
+        let Some(root) = self.root() else { return };
+        let before = std::mem::replace(&mut write(&self.by_id[&root].row).name, name.to_owned());
+        self.children.remove(&(0, before));
+        self.children.insert((0, name.to_owned()), root);
+    }
+
     /// The dataset and all below it.
     pub(crate) fn tree(&self, id: u64) -> Vec<u64> {
         let mut all = vec![id];

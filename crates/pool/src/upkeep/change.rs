@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::devices::config::{DeviceState, VdevClass};
+use crate::devices::config::{DeviceState, PoolState, VdevClass};
 use crate::devices::label::{self, data_units};
 use crate::devices::vdev::{Device, Side, Vdev};
 use crate::error::{PoolError, Result};
 use crate::ids::Guid;
+#[cfg(doc)]
+use crate::import::options::ImportOptions;
 use crate::import::options::VdevSpec;
 use crate::pool::Pool;
 use crate::state::Shared;
 use crate::upkeep::damage::Found;
+use crate::upkeep::online::NO_OTHER;
 use crate::upkeep::scrub::ScrubReport;
 use fastness_sync::order::{lock, write};
 
@@ -50,7 +53,7 @@ impl Pool {
         if spec.class == VdevClass::Normal {
             // Only now: nothing may be stored on a vdev that no label names.
             let mut allocator = lock(&shared.space.allocator);
-            allocator.add_vdev(id, vdev.units);
+            allocator.add_vdev(id, vdev.units());
             // At once: a full pool has nothing to sync before it.
             shared.note_free(&allocator);
         } else {
@@ -87,21 +90,32 @@ impl Pool {
         Ok(())
     }
 
-    /// Closes the pool and erases its labels: no import finds it again. Nothing is synced.
+    /// Refuses what [`destroy`](Self::destroy) would refuse; changes nothing.
     ///
     /// # Errors
-    /// Those of the devices; labels that could not be erased are still there.
+    /// [`PoolError::ReadOnly`], [`PoolError::Suspended`], [`PoolError::Closed`].
+    pub fn check_destroyable(&self) -> Result<()> {
+        self.check_changeable()
+    }
+
+    /// Syncs everything, says in the labels that the pool is destroyed, and closes it. Its devices are free
+    /// for other pools; until one takes them, an import with [`ImportOptions::allows_destroyed`] brings it
+    /// back.
+    ///
+    /// Persistence: on return the pool is destroyed. A crash during the call leaves it as it was, or
+    /// destroyed.
+    ///
+    /// # Errors
+    /// As [`check_destroyable`](Self::check_destroyable): nothing was changed. Those of a sync and of the
+    /// devices: the pool is closed, and an import finds it as after a crash, or destroyed.
     pub fn destroy(&self) -> Result<()> {
-        self.check_changeable()?;
+        self.check_destroyable()?;
+        let result = self.last_sync(PoolState::Destroyed).and_then(|()| {
+            let _syncing = lock(&self.shared.txgs.syncing);
+            // In the slot of the generation before as well: no reader goes back to a pool that is in use.
+            self.shared.write_labels(|_| ())
+        });
         self.stop();
-        let _syncing = lock(&self.shared.txgs.syncing);
-        let mut result = Ok(());
-        for side in self.shared.devices.vdevs.all().iter().flat_map(|vdev| vdev.sides()) {
-            if let Some(device) = side.writable() {
-                let erased = label::erase(&**device).and_then(|()| Ok(device.flush()?));
-                result = result.and(erased);
-            }
-        }
         result
     }
 
@@ -124,8 +138,8 @@ impl Pool {
             self.check_changeable()?;
             let (vdev, mut sides, _) = self.find_side(to)?;
             let len_bytes = device.device.len_bytes();
-            if data_units(len_bytes) < vdev.units {
-                return Err(label::too_small(device.path, len_bytes, vdev.units));
+            if data_units(len_bytes) < vdev.units() {
+                return Err(label::too_small(device.path, len_bytes, vdev.units()));
             }
             label::erase(&*device.device)?;
             let state = DeviceState::Stale;
@@ -172,7 +186,7 @@ impl Pool {
         {
             let _no_log_io = write(&vdev.log_io);
             if sides.iter().all(|side| side.is_stale()) {
-                return Err(PoolError::Busy { name: side.path.clone(), why: "no other side is current" });
+                return Err(PoolError::Busy { name: side.path.clone(), why: NO_OTHER });
             }
             vdev.set_sides(sides);
         }

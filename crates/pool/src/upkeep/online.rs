@@ -13,6 +13,10 @@ use crate::ids::Guid;
 use crate::pool::Pool;
 use fastness_sync::order::{lock, write};
 
+/// Why a side cannot go.
+pub(crate) const NO_OTHER: &str =
+    "no other side of its mirror has everything; attach one, or wait until it is resilvered";
+
 impl Pool {
     /// Releases a device: it is stale, and missing until [`online`](Self::online). Nothing is copied.
     ///
@@ -30,12 +34,9 @@ impl Pool {
             let _no_log_io = write(&vdev.log_io);
             let is_other = |index: &usize| *index != at && !sides[*index].is_stale();
             if (0..sides.len()).find(is_other).is_none() {
-                return Err(PoolError::Busy {
-                    name: sides[at].path.clone(),
-                    why: "no other side is current",
-                });
+                return Err(PoolError::Busy { name: sides[at].path.clone(), why: NO_OTHER });
             }
-            sides[at] = Arc::new(sides[at].with_device(sides[at].path.clone(), None));
+            sides[at] = Arc::new(sides[at].taken_offline());
             vdev.set_sides(sides);
         }
         shared.write_labels(|_| ())
@@ -54,7 +55,7 @@ impl Pool {
         self.check_changeable()?;
         let (vdev, mut sides, at) = self.find_side(guid)?;
         if sides[at].device.is_some() {
-            return Err(PoolError::Busy { name: device.path, why: "the pool has this device" });
+            return Err(PoolError::Busy { name: device.path, why: "the pool has this device already" });
         }
         let probe = device.probe()?;
         let config = lock(&shared.devices.config).clone();
@@ -71,8 +72,8 @@ impl Pool {
             return Err(PoolError::Removed { path: device.path, guid: probe.guid, pool: config.name });
         }
         let len_bytes = device.device.len_bytes();
-        if data_units(len_bytes) < vdev.units {
-            return Err(label::too_small(device.path, len_bytes, vdev.units));
+        if data_units(len_bytes) < vdev.units() {
+            return Err(label::too_small(device.path, len_bytes, vdev.units()));
         }
         let before = sides.clone();
         sides[at] = Arc::new(sides[at].with_device(device.path, Some(device.device)));
@@ -87,6 +88,13 @@ impl Pool {
 }
 
 impl Side {
+    /// The same side, stale, released because a user said so.
+    fn taken_offline(&self) -> Side {
+        let mut side = self.with_device(self.path.clone(), None);
+        side.is_offline = true;
+        side
+    }
+
     /// The same side, stale, with another device or none.
     pub(crate) fn with_device(
         &self,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::devices::vdev::{DeviceErrors, Side, Vdev};
-use crate::error::PoolError;
+use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Txg};
 use crate::pool::Pool;
 use fastness_sync::order::lock;
@@ -18,6 +18,8 @@ pub struct DeviceStatus {
     pub path: String,
     /// Whether it was found.
     pub is_present: bool,
+    /// Whether a user has taken it offline.
+    pub is_offline: bool,
     /// Whether it missed writes and is not read.
     pub is_stale: bool,
     /// Whether it failed a flush, so that nothing can be written to it until it has been offline and online
@@ -77,6 +79,24 @@ impl Pool {
         self.shared.options.has_txg_thread
     }
 
+    /// Sets the counters of errors of a device, or of all, back to zero.
+    ///
+    /// # Errors
+    /// [`PoolError::Invalid`] for an unknown device.
+    pub fn clear_errors(&self, device: Option<Guid>) -> Result<()> {
+        match device {
+            Some(guid) => {
+                let (_, sides, at) = self.find_side(guid)?;
+                sides[at].clear_errors();
+            }
+            None => {
+                let vdevs = self.shared.devices.vdevs.all();
+                vdevs.iter().flat_map(|vdev| vdev.sides()).for_each(|side| side.clear_errors());
+            }
+        }
+        Ok(())
+    }
+
     /// The current status.
     pub fn status(&self) -> PoolStatus {
         let shared = &self.shared;
@@ -90,6 +110,7 @@ impl Pool {
             guid: side.guid,
             path: side.path.clone(),
             is_present: side.device.is_some(),
+            is_offline: side.is_offline,
             is_stale: side.is_stale(),
             is_poisoned: side.device.as_ref().is_some_and(|device| device.is_poisoned()),
             errors: side.errors(),

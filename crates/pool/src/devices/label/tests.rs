@@ -181,3 +181,36 @@ fn every_flipped_bit_of_a_slot_is_found() {
         assert_eq!(open_slot(MAGIC_CONFIG, 4096, &flipped), Slot::Damaged, "bit {bit}");
     }
 }
+
+/// The space that a device has grown by may hold the label of an older pool, of whatever generation.
+#[test]
+fn a_label_from_before_at_the_end_of_a_device_that_has_grown_is_ignored() {
+    let long = 2 * DEVICE_BYTES_MIN;
+    let before = device(MemImage::zeroed(long));
+    let other = PoolConfig { guid: Guid(99), ..config(9) };
+    write_config(&*before, Guid(98), &other).unwrap();
+    let now = device(MemImage::zeroed(DEVICE_BYTES_MIN));
+    write_config(&*now, Guid(7), &config(1)).unwrap();
+    let mut image = before.inner().image();
+    image.write(0, &now.inner().image().to_vec());
+    let labels = found(&image).unwrap();
+    assert_eq!((labels.device, labels.config), (Guid(7), config(1)));
+}
+
+#[test]
+fn what_no_pool_has_written_is_no_damaged_label() {
+    let mut image = MemImage::zeroed(DEVICE_BYTES_MIN);
+    // As a log in persistent memory, or a file system, has bytes everywhere.
+    for at in (0..LABEL_BYTES).step_by(512) {
+        image.write(at, &at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+        image.write(DEVICE_BYTES_MIN - LABEL_BYTES + at, b"something");
+    }
+    assert!(matches!(found(&image), Err(PoolError::NoLabel { .. })));
+    // What is left of a label is damage, whichever end of its head is gone.
+    let start = SLOT_START + SLOT_BYTES as u64;
+    for (at, bytes) in [(0, MAGIC_CONFIG.to_le_bytes()), (16, start.to_le_bytes())] {
+        let mut left = image.clone();
+        left.write(start + at, &bytes);
+        assert!(matches!(found(&left), Err(PoolError::DamagedLabels { .. })));
+    }
+}

@@ -5,6 +5,7 @@
 //! caller's checksum verifies each read; if one side is wrong and another is right, the wrong one is
 //! rewritten and counted.
 
+mod counters;
 mod log_io;
 mod sides;
 mod stripe;
@@ -16,12 +17,14 @@ use std::sync::{Arc, Mutex, RwLock};
 use fastness_blkdev::{AlignedBuf, BlockDevice, BlockError};
 use fastness_remote::Access;
 
+pub use counters::DeviceErrors;
 pub(crate) use stripe::{Vdevs, failed};
 pub(crate) use write::Write;
 
 use crate::codec::checksum;
 use crate::devices::config::{DeviceConfig, DeviceState, VdevClass, VdevConfig};
 use crate::devices::label::DATA_START_BYTES;
+use crate::devices::vdev::counters::Counters;
 use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Place, UNIT_BYTES};
 use crate::order;
@@ -98,33 +101,14 @@ impl Device {
     }
 }
 
-/// Counters of one device in a pool.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DeviceErrors {
-    /// Reads that failed.
-    pub read: u64,
-    /// Writes and flushes that failed.
-    pub write: u64,
-    /// Reads that returned something other than what was written.
-    pub checksum: u64,
-    /// Blocks that were rewritten from another side.
-    pub healed: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    read: AtomicU64,
-    write: AtomicU64,
-    checksum: AtomicU64,
-    healed: AtomicU64,
-}
-
 /// One device of a vdev.
 pub(crate) struct Side {
     pub(crate) guid: Guid,
     pub(crate) path: String,
     /// `None`: missing.
     pub(crate) device: Option<Arc<dyn BlockDevice>>,
+    /// A user has taken it offline. Not stored: an import finds it stale.
+    pub(crate) is_offline: bool,
     is_stale: AtomicBool,
     is_given_up: AtomicBool,
     counters: Counters,
@@ -139,7 +123,7 @@ impl Side {
     ) -> Side {
         let is_stale = AtomicBool::new(state != DeviceState::Online || device.is_none());
         let is_given_up = AtomicBool::new(state == DeviceState::GivenUp);
-        Side { guid, path, device, is_stale, is_given_up, counters: Counters::default() }
+        Side { guid, path, device, is_offline: false, is_stale, is_given_up, counters: Counters::default() }
     }
 
     pub(crate) fn is_stale(&self) -> bool {
@@ -173,31 +157,22 @@ impl Side {
 
     /// Continues the counters of another side.
     pub(crate) fn take_counters(&self, other: &Side) {
-        let pairs = [
-            (&self.counters.read, &other.counters.read),
-            (&self.counters.write, &other.counters.write),
-            (&self.counters.checksum, &other.counters.checksum),
-            (&self.counters.healed, &other.counters.healed),
-        ];
-        for (own, other) in pairs {
-            own.store(other.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
+        self.counters.set(other.errors());
+    }
+
+    pub(crate) fn clear_errors(&self) {
+        self.counters.set(DeviceErrors::default());
     }
 
     pub(crate) fn errors(&self) -> DeviceErrors {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        DeviceErrors {
-            read: get(&self.counters.read),
-            write: get(&self.counters.write),
-            checksum: get(&self.counters.checksum),
-            healed: get(&self.counters.healed),
-        }
+        self.counters.get()
     }
 
     /// Why the side is not writable.
     pub(crate) fn unusable(&self) -> PoolError {
         let why = match self.device {
             Some(_) => "it failed a flush; take it offline, and online again",
+            None if self.is_offline => "it is offline; bring it online first",
             None => "it is missing",
         };
         PoolError::Busy { name: self.path.clone(), why }
@@ -213,7 +188,7 @@ impl Side {
 pub(crate) struct Vdev {
     pub(crate) id: u16,
     pub(crate) class: VdevClass,
-    pub(crate) units: u64,
+    units: AtomicU64,
     sides: RwLock<Vec<Arc<Side>>>,
     turn: AtomicU64,
     /// A write failed because the device is out of space.
@@ -243,7 +218,7 @@ impl Vdev {
         Vdev {
             id,
             class,
-            units,
+            units: AtomicU64::new(units),
             listed: Mutex::new(sides.clone()),
             sides: RwLock::new(sides),
             turn: AtomicU64::new(0),
@@ -252,6 +227,16 @@ impl Vdev {
             judging: Mutex::new(()),
             log_io: ordered::RwLock::new(()),
         }
+    }
+
+    /// Units of its data area.
+    pub(crate) fn units(&self) -> u64 {
+        self.units.load(Ordering::SeqCst)
+    }
+
+    /// It has more space. Nothing may be allocated there before the labels say so.
+    pub(crate) fn set_units(&self, units: u64) {
+        self.units.store(units, Ordering::SeqCst);
     }
 
     pub(crate) fn sides(&self) -> Vec<Arc<Side>> {
@@ -277,7 +262,7 @@ impl Vdev {
         VdevConfig {
             id: self.id,
             class: self.class,
-            units: self.units,
+            units: self.units(),
             devices: read(&self.sides).iter().map(device).collect(),
         }
     }

@@ -41,7 +41,7 @@ impl Vdevs {
     /// The vdev of a place that was read from a medium, if the place is inside the vdev.
     pub(crate) fn at(&self, place: Place, units: u64) -> Result<Arc<Vdev>> {
         let vdev = self.get(place.vdev);
-        vdev.filter(|vdev| place.unit.checked_add(units).is_some_and(|end| end <= vdev.units))
+        vdev.filter(|vdev| place.unit.checked_add(units).is_some_and(|end| end <= vdev.units()))
             .ok_or_else(|| PoolError::bad_value("extents", format!("{place} is outside of the pool")))
     }
 

@@ -27,7 +27,7 @@ impl Vdev {
     /// The same, on all sides in parallel if `at_once`; outcomes are in the order of `writes`.
     pub(crate) fn write_each(&self, writes: &[Write<'_>], at_once: bool) -> Vec<Outcome> {
         let end = |(unit, data): &Write<'_>| unit + data.len() as u64 / UNIT_BYTES;
-        debug_assert!(writes.iter().map(end).all(|end| end <= self.units), "writes inside of the vdev");
+        debug_assert!(writes.iter().map(end).all(|end| end <= self.units()), "writes inside of the vdev");
         self.change(writes.len(), at_once, |_, device| match writes {
             [(unit, data)] => vec![device.write_at(self.offset(*unit), data)],
             writes => {

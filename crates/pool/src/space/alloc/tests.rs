@@ -138,3 +138,31 @@ proptest! {
         prop_assert!(again.data_units().eq(allocator.data_units()));
     }
 }
+
+#[test]
+fn a_vdev_that_grows_has_what_it_had_and_more() {
+    // The last region is short, in all three shapes.
+    for taken in [0, 3, 1000] {
+        let units = REGION_UNITS + 1000;
+        let mut allocator = Allocator::default();
+        allocator.add_vdev(0, units);
+        for unit in 0..taken {
+            assert!(allocator.claim_log(Place { vdev: 0, unit: REGION_UNITS + unit }, 1));
+        }
+        let before = (allocator.free_bytes(), allocator.room_bytes());
+        allocator.grow_vdev(0, units);
+        assert_eq!((allocator.free_bytes(), allocator.room_bytes()), before, "not longer");
+        let grown = 3 * REGION_UNITS + 7;
+        allocator.grow_vdev(0, grown);
+        let more = (grown - units) * UNIT_BYTES;
+        assert_eq!(allocator.free_bytes(), before.0 + more);
+        assert_eq!(allocator.room_bytes(), before.1 + more as i64);
+        assert_eq!(allocator.total_bytes(), grown * UNIT_BYTES);
+        // All of it can be taken, once.
+        let mut units = 0;
+        while allocator.allocate_data(1).is_some() {
+            units += 1;
+        }
+        assert_eq!((units, allocator.free_bytes()), (grown - taken, 0));
+    }
+}

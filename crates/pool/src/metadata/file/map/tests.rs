@@ -7,7 +7,7 @@ use fastness_sync::order::lock;
 fn written() -> (Vec<u8>, Vdevs) {
     let vdevs = sample_vdevs();
     let mut allocator = Allocator::default();
-    allocator.add_vdev(0, vdevs.all()[0].units);
+    allocator.add_vdev(0, vdevs.all()[0].units());
     let allocator = SharedAllocator::new(allocator);
     let mut map = PageMap::default();
     for page in [0, 2, 300] {

@@ -1,0 +1,121 @@
+//! An hour of an administrator's mistakes: command, exit code, and what the answer must say.
+//!
+//! `{port}` is a port in use, `{tank}` the GUID of the pool `tank`. What the names are is in `hour.rs`.
+
+/// Wrong usage.
+const USAGE: i32 = 2;
+const INVALID: i32 = 3;
+const BUSY: i32 = 4;
+const NO_SPACE: i32 = 5;
+const NOT_RUNNING: i32 = 11;
+const IN_USE: i32 = 13;
+
+pub type Row = (&'static str, i32, &'static [&'static str]);
+
+pub const MISTAKES: &[Row] = &[
+    // Pools that are not to be made.
+    ("pool create", USAGE, &["Usage"]),
+    ("pool frobnicate tank", USAGE, &["unrecognized"]),
+    ("pool create mirror blank1 blank2", INVALID, &["`mirror` is a keyword", "--force"]),
+    ("pool create log blank1", INVALID, &["`log` is a keyword"]),
+    ("pool create new mirror blank1", INVALID, &["blank1", "one copy only", "pool attach", "--force"]),
+    ("pool create new blank1 ./blank1", INVALID, &["blank1", "named twice"]),
+    ("pool create new blank1 blank1 --force", INVALID, &["named twice"]),
+    ("pool create new blank3 mirror blank1 blank2", INVALID, &["blank3", "without a copy", "--force"]),
+    ("pool create tank blank1", INVALID, &["pool called tank is running"]),
+    ("pool create new c", INVALID, &["device of pool lake", "--force"]),
+    ("pool create new a", BUSY, &["/a is in use"]),
+    ("pool create new a --force", BUSY, &["/a is in use"]),
+    ("pool create new ext4", INVALID, &["ext4 file system", "--force"]),
+    ("pool create new small", INVALID, &["small has 1048576 bytes"]),
+    ("pool create new absent", INVALID, &["absent does not exist"]),
+    ("pool create new raidz blank1 blank2", INVALID, &["raidz is not supported"]),
+    ("pool create a/b blank1", INVALID, &["a/b"]),
+    ("pool create new log blank1", INVALID, &["not for logs"]),
+    ("pool create new mirror", INVALID, &["a device is missing"]),
+    ("pool create new blank1 -O compression=gzip", INVALID, &["compression", "gzip"]),
+    ("pool create new blank1 -o frob=1", INVALID, &["no property frob"]),
+    ("pool create new made --file-size 1M", INVALID, &["made has 1048576 bytes"]),
+    ("pool create new region", INVALID, &["region has the log of pool", "--force"]),
+    (
+        "pool create new made --file-size 64M log region --emulate-pm",
+        INVALID,
+        &["region has the log of pool"],
+    ),
+    // Devices that are not to go, or to come.
+    ("pool add tank blank1", INVALID, &["blank1", "without a copy", "pool attach", "--force"]),
+    ("pool add tank mirror blank1", INVALID, &["one copy only"]),
+    ("pool add tank mirror c blank1", INVALID, &["device of pool lake", "--force"]),
+    ("pool add tank mirror a blank1", BUSY, &["/a is in use"]),
+    ("pool add nowhere blank1", NOT_RUNNING, &["nowhere is not running", "pool import"]),
+    ("pool attach tank a b", BUSY, &["/b is in use"]),
+    ("pool attach tank absent blank1", INVALID, &["absent is no device of pool tank", "pool status"]),
+    ("pool attach tank a small", INVALID, &["small has 1048576 bytes"]),
+    ("pool attach tank a ext4", INVALID, &["ext4 file system", "--force"]),
+    ("pool replace tank a b", BUSY, &["/b is in use"]),
+    ("pool replace tank a c", INVALID, &["device of pool lake"]),
+    ("pool detach tank c", INVALID, &["c is no device of pool tank"]),
+    ("pool remove tank a", INVALID, &["only log devices can be removed"]),
+    ("pool online tank absent", INVALID, &["absent is no device of pool tank"]),
+    ("pool clear tank absent", INVALID, &["absent is no device of pool tank"]),
+    ("pool offline pond p", BUSY, &["/p is busy", "no other side"]),
+    // Pools that are not to end, or to begin.
+    ("pool destroy tank", BUSY, &["pool tank is in use: 1 client", "--force"]),
+    ("pool export tank", BUSY, &["pool tank is in use: 1 client", "--force"]),
+    ("pool destroy lake", NOT_RUNNING, &["pool lake is not running"]),
+    ("pool export lake", NOT_RUNNING, &["pool lake is not running"]),
+    ("pool import tank", BUSY, &["pool tank is already running, as process"]),
+    ("pool import {tank} -d .", BUSY, &["already running, as pool tank"]),
+    ("pool import lake -d absent", INVALID, &["no pool lake was found in", "absent"]),
+    ("pool import gone -d .", INVALID, &["pool gone was destroyed", "pool import -D gone"]),
+    ("pool import -D lake -d .", INVALID, &["lake is not destroyed"]),
+    ("pool import lake tank -d .", BUSY, &["pool tank is already running"]),
+    ("pool import half -d .", 7, &["half2", "missing", "--degraded"]),
+    ("pool import -D -a gone", USAGE, &["cannot be used with"]),
+    ("pool sync", INVALID, &["several pools are running", "pond, tank"]),
+    ("pool set failmode=never tank", INVALID, &["failmode", "never"]),
+    ("pool set frob=1 tank", INVALID, &["frob cannot be set"]),
+    ("pool get frob tank", INVALID, &["no property frob"]),
+    ("pool scrub nowhere", NOT_RUNNING, &["nowhere is not running"]),
+    ("status nowhere", NOT_RUNNING, &["nowhere is not running"]),
+    // Datasets.
+    ("dataset create tank/d", INVALID, &["tank/d exists already"]),
+    ("dataset create tank/x/y", INVALID, &["tank/x does not exist"]),
+    ("dataset create tank/..", INVALID, &[".."]),
+    ("dataset destroy tank/d", INVALID, &["datasets below it", "--recursive", "tank/d/e"]),
+    ("dataset destroy tank/v", BUSY, &["tank/v is being served", "volume unserve tank/v"]),
+    ("dataset destroy -r tank", BUSY, &["tank/v is being served"]),
+    ("dataset destroy tank/absent", INVALID, &["tank/absent does not exist"]),
+    ("dataset rename tank/d tank/v", INVALID, &["tank/v exists already"]),
+    ("dataset rename tank/d tank/d/e/f", INVALID, &["tank/d/e/f"]),
+    ("dataset rename tank/d lake/d", INVALID, &["cannot move to another pool"]),
+    ("dataset set reservation=1T tank/d", NO_SPACE, &["tank/d", "more than the pool can keep"]),
+    ("dataset set quota=many tank/d", INVALID, &["quota", "many"]),
+    ("dataset set volblocksize=8K tank/v", INVALID, &["volblocksize"]),
+    ("dataset set compression tank/v", INVALID, &["PROPERTY=VALUE"]),
+    // Volumes.
+    ("volume create tank/v 8M", INVALID, &["tank/v exists already"]),
+    ("volume create tank/n 1000", INVALID, &["1000"]),
+    ("volume create tank/n 8M -o reservation=1T", NO_SPACE, &["more than the pool can keep"]),
+    ("volume resize tank/v 1M", INVALID, &["would lose the data", "--shrink"]),
+    ("volume resize tank/v 1M --shrink", BUSY, &["tank/v is in use: 1 client", "--force"]),
+    ("volume serve tank/d", INVALID, &["tank/d"]),
+    ("volume serve tank/v --tcp 127.0.0.1:{port}", IN_USE, &["use", "choose another port"]),
+    ("volume serve tank/v --tcp 192.0.2.1:10809", INVALID, &["192.0.2.1"]),
+    ("volume serve tank/v --tcp nonsense", INVALID, &["nonsense is no address"]),
+    ("volume serve tank/w --socket v.sock", IN_USE, &["v.sock is in use"]),
+    ("volume serve tank/w --socket ext4", INVALID, &["ext4 exists and is not a socket"]),
+    ("volume unserve tank/v", BUSY, &["tank/v is in use: 1 client"]),
+    // `up`, and logs.
+    ("up tank --no-mount", BUSY, &["another pool called tank is running", "--name"]),
+    ("up data/mirror --no-mount", INVALID, &["`mirror` is a keyword"]),
+    ("up data/new --no-mount --tcp 127.0.0.1:{port}", IN_USE, &["use", "choose another port"]),
+    ("up data/new --no-mount --tcp nonsense", INVALID, &["nonsense is no address"]),
+    ("up data/new --no-mount --size 64M --pool-size 1M", INVALID, &["bytes"]),
+    ("up data/new --no-mount --size 64M --block-size 3K", INVALID, &["volblocksize"]),
+    ("up data/new --no-mount --size 64M --pm absent", INVALID, &["absent"]),
+    ("up small --no-mount", INVALID, &["small is no folder"]),
+    ("log create ext4", INVALID, &["ext4 already exists", "--force"]),
+    ("log verify tank -d .", INVALID, &["tank is running"]),
+    ("log recover region", INVALID, &["holds no log", "log create"]),
+];
