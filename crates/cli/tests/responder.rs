@@ -335,7 +335,7 @@ fn a_log_with_a_damaged_record_is_recovered_up_to_that_with_consent() {
     assert_eq!(status.status.code(), Some(1), "{text}");
     assert!(text.contains("damaged") && text.contains("1 of them precede"), "{text}");
     for line in ["recover pm", "detach pm", "mount dir at --pm pm"] {
-        let said = bench.fails(&format!("responder {line}"), 7);
+        let said = bench.fails(&format!("responder {line}"), 6);
         assert!(said.contains("--drop-tail") && said.contains("2 stand after it"), "{said}");
     }
     let recovered = bench.json("responder recover pm --drop-tail");

@@ -36,12 +36,15 @@ pub enum LogError {
     },
     /// Records are damaged; see [`Options::drop_tail`](crate::Options::drop_tail).
     #[error(
-        "its records are damaged; {before} of them precede the damage and can be carried out, {after} stand after it"
+        "its records are damaged (offsets count from {start:#x} of the region): {before} of them precede the damage \
+         and can be carried out, {after} stand after it"
     )]
     Damaged {
         /// Where, with offsets that count from the beginning of the log of records.
         #[source]
         source: OpenError,
+        /// Region offset of the log of records.
+        start: u64,
         /// Records that can be carried out.
         before: u64,
         /// Records that are damaged, or stand after that.

@@ -11,6 +11,7 @@ use fastness_pmlog::{Hidden, OpenError};
 use fastness_prb::{ClaimError, EntryId};
 
 use crate::error::LogError;
+use crate::geometry::TAGS_OFFSET;
 
 /// After every record.
 pub(super) const END: EntryId = EntryId::new(u64::MAX, u64::MAX);
@@ -53,7 +54,8 @@ impl Damage {
             (None, Some(hidden)) => OpenError::Hidden(hidden),
             (None, None) => unreachable!("then there is no damage"),
         };
-        LogError::Damaged { source, before, after: readable_after + self.unreadable }
+        let start = TAGS_OFFSET as u64;
+        LogError::Damaged { source, start, before, after: readable_after + self.unreadable }
     }
 }
 
