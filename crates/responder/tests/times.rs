@@ -34,8 +34,11 @@ fn times(cache: &Cache<Pm>) -> (u64, u64) {
     (stat.modified_ns, stat.changed_ns)
 }
 
+/// Times that were seen.
+type Seen = Arc<Mutex<Vec<(u64, u64)>>>;
+
 /// Asks for the times in each call of the directory from now on; how many there were.
-fn ask_in_calls(timed: &Timed) -> (Arc<Mutex<Vec<(u64, u64)>>>, Arc<AtomicUsize>) {
+fn ask_in_calls(timed: &Timed) -> (Seen, Arc<AtomicUsize>) {
     let (seen, calls) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
     let (asked, all, count): (Weak<Cache<Pm>>, _, _) =
         (Arc::downgrade(&timed.cache), seen.clone(), calls.clone());

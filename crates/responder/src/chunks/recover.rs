@@ -191,7 +191,7 @@ impl<M: CacheMedium> ChunkStore<M> {
     pub(crate) fn show_dirty(
         &self,
         key: u64,
-        see: &mut dyn FnMut(u64, &[u8]) -> Result<(), Error>,
+        see: &mut impl FnMut(u64, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         for number in 0..self.groups.len() {
             let mut found = Vec::new();

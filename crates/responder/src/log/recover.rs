@@ -251,7 +251,7 @@ impl<M: CacheMedium> LogStore<M> {
     pub(crate) fn copy_orphan(
         &self,
         id: FileId,
-        see: &mut dyn FnMut(u64, &[u8]) -> Result<(), Error>,
+        see: &mut impl FnMut(u64, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let (of_file, _) = lock(&self.orphans).of_file(id);
         for bytes in of_file.iter() {
