@@ -11,7 +11,7 @@ use fastness_base::{AnyError, ErrorKind, HasKind};
 use fastness_daemon::{patiently, run_dir};
 use fastness_front::{
     Answer, FrontError, Pair, Place, ProtocolKind, Recovery, RegionUse, Report, Request, Service,
-    ServiceOptions, ask, inspect,
+    ServiceOptions, TakeUp, ask, inspect,
 };
 
 use crate::connect::print_json;
@@ -21,6 +21,8 @@ use crate::notify::{State, notify};
 use crate::output::{fields, note};
 use crate::size;
 
+/// Files that are named as not being in the directory.
+const FILES_SHOWN: usize = 10;
 /// How long a process that was killed may take to let its region go.
 const DYING: Duration = Duration::from_secs(1);
 
@@ -45,7 +47,7 @@ pub(crate) enum ResponderCommand {
     /// After a crash: write everything that was acknowledged to the directory
     Recover(RecoverArgs),
     /// The same, and end the cache: region and directory are independent again
-    Detach(RecoverArgs),
+    Detach(DetachArgs),
 }
 
 /// How writes become durable.
@@ -83,9 +85,9 @@ pub(crate) struct CacheArgs {
     /// Use an ordinary file as if it were persistent memory: it survives the process, but not the power
     #[arg(long)]
     emulate_pm: bool,
-    /// Size of the file, when it is made
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
-    size: u64,
+    /// Size of the file, when it is made [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: Option<u64>,
     /// How writes become durable, when the cache is made [default: fr]
     #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<ProtocolArg>,
@@ -119,6 +121,23 @@ pub(crate) struct RecoverArgs {
     /// written since may be undone
     #[arg(long)]
     force: bool,
+    /// Give up what is damaged: with the protocol log, the first damaged record and all that follow; with
+    /// others, what cannot be read of a file that the crash has lost
+    #[arg(long)]
+    drop_tail: bool,
+}
+
+/// Arguments of `fastness responder detach`.
+#[derive(Debug, Args)]
+pub(crate) struct DetachArgs {
+    #[command(flatten)]
+    recover: RecoverArgs,
+    /// Save what the region has of files that are not in the directory any more, each as a file in DIR
+    #[arg(long, value_name = "DIR")]
+    orphans: Option<PathBuf>,
+    /// Give up what the region has of files that are not in the directory any more
+    #[arg(long, conflicts_with = "orphans")]
+    give_up_orphans: bool,
 }
 
 pub(crate) fn run(command: ResponderCommand, out: &mut dyn Write) -> Result<Outcome> {
@@ -199,7 +218,7 @@ fn status(args: &RegionArgs, out: &mut dyn Write) -> Result<Outcome> {
         Some(answer) => report_of(answer)?,
         None => {
             let (inspection, info) = inspect(&args.region)?;
-            Report::of_inspection(&args.region, &inspection, &info)
+            Report::of_unused(&args.region, &inspection, &info)
         }
     };
     print(args, &report, out)
@@ -217,7 +236,8 @@ fn take_up(args: &RecoverArgs) -> Result<Recovery> {
         return Err(busy("the region is mounted; unmount it first"));
     }
     let (region, dir) = (&args.region.region, args.dir.as_deref());
-    once_free(|| Recovery::of(region, dir, RegionUse::AsItIs, args.force))
+    let agreed = TakeUp { is_forced: args.force, drops_tail: args.drop_tail };
+    once_free(|| Recovery::of(region, dir, RegionUse::AsItIs, agreed))
 }
 
 fn recover(args: &RecoverArgs, out: &mut dyn Write) -> Result<Outcome> {
@@ -225,15 +245,34 @@ fn recover(args: &RecoverArgs, out: &mut dyn Write) -> Result<Outcome> {
     print(&args.region, &report, out)
 }
 
-fn detach(args: &RecoverArgs, out: &mut dyn Write) -> Result<Outcome> {
-    let recovery = take_up(args)?;
+fn detach(args: &DetachArgs, out: &mut dyn Write) -> Result<Outcome> {
+    let recovery = take_up(&args.recover)?;
     let directory = recovery.directory();
-    recovery.detach()?;
-    if args.region.json {
-        print_json(out, &serde_json::json!({ "detached": directory.display().to_string() }))?;
-    } else {
-        writeln!(out, "{} has everything, and belongs to no region", directory.display())?;
+    let (mut saved, mut given_up) = (Vec::new(), 0);
+    if let Some(dir) = &args.orphans {
+        saved = recovery.save_orphans(dir)?;
+        recovery.give_up_orphans()?;
+    } else if args.give_up_orphans {
+        given_up = recovery.give_up_orphans()?;
     }
+    recovery.detach()?;
+    if args.recover.region.json {
+        let directory = directory.display().to_string();
+        let found = serde_json::json!({ "detached": directory, "saved": saved, "given_up_files": given_up });
+        print_json(out, &found)?;
+        return Ok(Outcome::Clean);
+    }
+    for orphan in &saved {
+        writeln!(
+            out,
+            "{}: {} bytes of inode {}, which had {} bytes then; the rest are holes",
+            orphan.path, orphan.saved_bytes, orphan.inode, orphan.size
+        )?;
+    }
+    if saved.is_empty() && given_up > 0 {
+        writeln!(out, "gave up what the region had of {given_up} files that are not in the directory")?;
+    }
+    writeln!(out, "{} has everything, and belongs to no region", directory.display())?;
     Ok(Outcome::Clean)
 }
 
@@ -256,6 +295,11 @@ fn print(args: &RegionArgs, report: &Report, out: &mut dyn Write) -> Result<Outc
     Ok(if report.has_trouble() { Outcome::Found } else { Outcome::Clean })
 }
 
+/// A file of the directory as people know it.
+fn named(path: Option<&str>, inode: u64) -> String {
+    path.map_or_else(|| format!("inode {inode}"), |path| format!("{path} (inode {inode})"))
+}
+
 fn say(out: &mut dyn Write, report: &Report) -> Result<()> {
     let mut rows = vec![
         (
@@ -264,6 +308,7 @@ fn say(out: &mut dyn Write, report: &Report) -> Result<()> {
         ),
         ("directory", report.directory.clone()),
     ];
+    rows.extend(report.directory_trouble.iter().map(|text| ("", text.clone())));
     rows.extend(report.mounted_at.iter().map(|at| ("mounted at", at.clone())));
     rows.push(("protocol", report.protocol.clone()));
     rows.extend(report.found.iter().map(|found| ("found", found.clone())));
@@ -272,6 +317,12 @@ fn say(out: &mut dyn Write, report: &Report) -> Result<()> {
         "log" => ("in the log", format!("{} syncs, which the directory may not have", report.dirty_chunks)),
         _ => ("not in the directory", chunks),
     });
+    for file in report.dirty_files.iter().take(FILES_SHOWN) {
+        rows.push(("", format!("{} of {}", file.chunks, named(file.path.as_deref(), file.inode))));
+    }
+    if report.dirty_files.len() > FILES_SHOWN {
+        rows.push(("", format!("and of {} more files", report.dirty_files.len() - FILES_SHOWN)));
+    }
     if report.unsynced_names > 0 {
         rows.push(("names", format!("{} changes that the directory may not have", report.unsynced_names)));
     }
@@ -283,12 +334,17 @@ fn say(out: &mut dyn Write, report: &Report) -> Result<()> {
     if report.damaged_tags > 0 {
         rows.push(("damaged", format!("{} tags or logs contradict themselves", report.damaged_tags)));
     }
+    rows.extend(report.log_damage.iter().map(|text| ("damaged", text.clone())));
     for failure in &report.failures {
-        rows.push(("cannot be flushed", format!("inode {}: {}", failure.inode, failure.error)));
+        let text = format!("{}: {}", named(failure.path.as_deref(), failure.inode), failure.error);
+        rows.push(("cannot be flushed", text));
     }
     for late in &report.late {
-        let text = format!("inode {}: the directory has not answered for {} s", late.inode, late.seconds);
-        rows.push(("is being flushed", text));
+        let name = named(late.path.as_deref(), late.inode);
+        rows.push((
+            "is being flushed",
+            format!("{name}: the directory has not answered for {} s", late.seconds),
+        ));
     }
     if report.refused_opens > 0 {
         let text = format!(

@@ -240,3 +240,54 @@ fn a_program_of_an_ordinary_user_has_more_files_than_its_server_may_have_descrip
     assert!(ran.status.success(), "{ran:?}");
     check(&bench.path("home/dir"));
 }
+
+/// What a crash has left of more files than the next process may have descriptors.
+#[test]
+fn a_recovery_deals_with_more_files_than_it_may_have_open() {
+    const FILES: usize = 300;
+    for protocol in ["fr", "melov", "log"] {
+        let Some(bench) = Bench::for_mounts() else { return };
+        for folder in ["at", "dir"] {
+            fs::create_dir(bench.path(folder)).unwrap();
+        }
+        let line =
+            format!("responder mount dir at --pm pm --size 64M --flush-ms 600000 --protocol {protocol}");
+        let mut server = bench.command(&line).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("Ctrl-C")), "{:?}", server.wait());
+        let mounted = Mounted { bench, server };
+        let (bench, at) = (&mounted.bench, mounted.bench.path("at"));
+        for number in 0..FILES {
+            fs::write(at.join(number.to_string()), "").unwrap();
+        }
+        bench.ok("responder flush pm");
+        // What is open is not flushed to be closed.
+        let mut open = Vec::new();
+        for number in 0..FILES {
+            use std::io::Write;
+            let mut file = File::options().write(true).open(at.join(number.to_string())).unwrap();
+            file.write_all(text(1, number).as_bytes()).unwrap();
+            file.sync_all().unwrap();
+            open.push(file);
+        }
+        let mut mounted = mounted;
+        mounted.server.kill().unwrap();
+        mounted.server.wait().unwrap();
+        let bench = &mounted.bench;
+        drop(open);
+        let dirty = bench.json("responder status pm")["dirty_chunks"].as_u64().unwrap();
+        assert!(dirty >= FILES as u64, "{protocol}: {dirty}");
+        if protocol == "log" {
+            // The page cache had everything: as after a power cut.
+            for number in 0..FILES {
+                fs::write(bench.path("dir").join(number.to_string()), "").unwrap();
+            }
+        }
+        let recovered = limited(&bench.command("responder recover pm")).output().unwrap();
+        assert!(recovered.status.success(), "{protocol}: {recovered:?}");
+        for number in 0..FILES {
+            is_there(&bench.path("dir").join(number.to_string()), 1, number);
+        }
+        bench.ok("responder detach pm");
+    }
+}

@@ -13,6 +13,9 @@ mod backing;
 mod contents;
 #[path = "front/many.rs"]
 mod many;
+#[path = "mounts/mapping.rs"]
+#[allow(dead_code, reason = "of other tests")]
+mod mapping;
 #[path = "front/open.rs"]
 mod open;
 #[path = "front/permissions.rs"]

@@ -8,7 +8,7 @@ mod support;
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::{JoinHandle, spawn};
@@ -253,4 +253,126 @@ fn an_older_copy_is_refused_until_somebody_agrees() {
     bench.ok("responder recover pm --force");
     assert_eq!(fs::read(bench.path("dir/a")).unwrap(), b"unflushed");
     bench.ok("responder detach pm");
+}
+
+/// The server is killed, and the file `moved` is not in the directory any more.
+fn with_an_orphan(mounted: &Mounted, protocol: &str) {
+    let mut server = mounted.serve(&format!("--protocol {protocol} --flush-ms 600000"));
+    for name in ["moved", "stays"] {
+        fs::write(mounted.at.join(name), "").unwrap();
+    }
+    mounted.bench.ok("responder flush pm");
+    for name in ["moved", "stays"] {
+        let mut synced = OpenOptions::new();
+        let synced = synced.write(true).custom_flags(rustix::fs::OFlags::DSYNC.bits() as i32);
+        let file = synced.open(mounted.at.join(name)).unwrap();
+        file.write_all_at(b"acknowledged", 10_000).unwrap();
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    fs::rename(mounted.bench.path("dir/moved"), mounted.bench.path("moved")).unwrap();
+}
+
+#[test]
+fn files_that_were_moved_away_are_saved_or_given_up_before_a_cache_ends() {
+    for protocol in ["fr", "log"] {
+        for way in ["--orphans saved", "--give-up-orphans"] {
+            let Some(mounted) = folder() else { return };
+            let bench = &mounted.bench;
+            with_an_orphan(&mounted, protocol);
+            let inode = fs::metadata(bench.path("moved")).unwrap().ino();
+            for _ in 0..2 {
+                let said = bench.fails("responder detach pm", 3);
+                assert!(said.contains("--orphans DIR") && said.contains("--give-up-orphans"), "{said}");
+            }
+            if way == "--orphans saved" {
+                // What is there is not overwritten, and nothing is given up for it.
+                fs::create_dir(bench.path("saved")).unwrap();
+                let taken = bench.path("saved").join(format!("inode-{inode}"));
+                fs::write(&taken, "of somebody").unwrap();
+                bench.fails(&format!("responder detach pm {way}"), 3);
+                assert_eq!(fs::read(&taken).unwrap(), b"of somebody");
+                fs::remove_file(taken).unwrap();
+            }
+            let said = bench.ok(&format!("responder detach pm {way}"));
+            assert_eq!(fs::read(bench.path("dir/stays")).unwrap()[10_000..], *b"acknowledged");
+            assert!(!bench.path("dir/.fastness-responder").exists());
+            let saved = bench.path("saved").join(format!("inode-{inode}"));
+            assert_eq!(saved.exists(), way == "--orphans saved", "{said}");
+            if saved.exists() {
+                assert!(said.contains(&format!("inode {inode}")) && said.contains("10012"), "{said}");
+                let found = fs::read(&saved).unwrap();
+                assert_eq!((found.len(), &found[10_000..]), (10_012, &b"acknowledged"[..]));
+                let metadata = fs::metadata(&saved).unwrap();
+                assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+                assert!(metadata.blocks() * 512 < 10_012, "it is sparse");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_with_a_damaged_record_is_recovered_up_to_that_with_consent() {
+    let Some(mounted) = folder() else { return };
+    let bench = &mounted.bench;
+    let mut server = mounted.serve("--protocol log --flush-ms 600000");
+    let mut options = OpenOptions::new();
+    options.create(true).write(true).custom_flags(rustix::fs::OFlags::DSYNC.bits() as i32);
+    let file = options.open(mounted.at.join("file")).unwrap();
+    for (at, text) in ["the first record", "the second one", "and the third"].into_iter().enumerate() {
+        file.write_all_at(text.as_bytes(), 100 * at as u64).unwrap();
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    // The page cache has everything: the directory is as after a power cut.
+    fs::write(bench.path("dir/file"), "").unwrap();
+    let mut region = fs::read(bench.path("pm")).unwrap();
+    let at = region.windows(14).position(|bytes| bytes == b"the second one").unwrap();
+    region[at] ^= 1;
+    fs::write(bench.path("pm"), &region).unwrap();
+    let status = bench.run("responder status pm");
+    let text = String::from_utf8(status.stdout).unwrap();
+    assert_eq!(status.status.code(), Some(1), "{text}");
+    assert!(text.contains("damaged") && text.contains("1 of them precede"), "{text}");
+    for line in ["recover pm", "detach pm", "mount dir at --pm pm"] {
+        let said = bench.fails(&format!("responder {line}"), 6);
+        assert!(said.contains("--drop-tail") && said.contains("2 stand after it"), "{said}");
+    }
+    let recovered = bench.json("responder recover pm --drop-tail");
+    let found = recovered["found"].as_str().unwrap();
+    assert!(found.contains("1 syncs carried out") && found.contains("given up"), "{found}");
+    assert_eq!(fs::read(bench.path("dir/file")).unwrap(), b"the first record");
+    bench.ok("responder detach pm");
+}
+
+/// What is said of regions that are in use, moved, or made otherwise.
+#[test]
+fn who_has_a_region_where_its_directory_was_and_how_long_it_is() {
+    let Some(mounted) = folder() else { return };
+    let bench = &mounted.bench;
+    let mut server = mounted.serve("--flush-ms 600000");
+    fs::create_dir(mounted.at.join("below")).unwrap();
+    fs::write(mounted.at.join("below/file"), "text").unwrap();
+    fs::create_dir(bench.path("other")).unwrap();
+    fs::create_dir(bench.path("there")).unwrap();
+    let said = bench.fails("responder mount other there --pm pm", 4);
+    assert!(said.contains(&format!("process {} (fastness)", server.id())), "{said}");
+    bench.ok("responder flush pm");
+    fs::write(mounted.at.join("below/file"), "TEXT").unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let status = bench.ok("responder status pm");
+    assert!(status.contains("1 of below/file (inode"), "{status}");
+    let said = bench.fails("responder mount dir at --pm pm --size 8M", 3);
+    assert!(said.contains("--size") && said.contains("4194304 bytes"), "{said}");
+    fs::rename(bench.path("dir"), bench.path("moved")).unwrap();
+    assert!(bench.fails("responder recover pm", 3).contains("--dir"));
+    let status = bench.ok("responder status pm");
+    assert!(status.contains("--dir"), "{status}");
+    fs::create_dir(bench.path("dir")).unwrap();
+    fs::copy(bench.path("moved/.fastness-responder"), bench.path("dir/.fastness-responder")).unwrap();
+    let said = bench.fails("responder recover pm", 3);
+    assert!(said.contains("--dir") && said.contains("dir"), "{said}");
+    bench.ok("responder recover pm --dir moved");
+    assert_eq!(fs::read(bench.path("moved/below/file")).unwrap(), b"TEXT");
 }

@@ -114,3 +114,6 @@ impl<C: Contents> PassThrough<C> {
         self.contents.change(Stat::from(&node.metadata()?).id, allocate)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,12 +78,12 @@ impl Contents for Cached {
         self.0.read(file.handle(), offset, buffer).map_err(number)
     }
 
-    fn write(&self, file: &CachedFile, offset: u64, data: &[u8], how: Writing) -> Reply<()> {
+    fn write(&self, file: &CachedFile, offset: u64, data: &[u8], how: Writing) -> Reply<usize> {
         let (cache, handle) = (&self.0, file.handle());
         cache.use_directly(handle).map_err(number)?;
         match (how.appends, how.is_synced) {
-            (true, true) => cache.append_synced(handle, data).map(drop),
-            (true, false) => cache.append(handle, data).map(drop),
+            (true, true) => cache.append_synced(handle, data).map(|(_, len)| len),
+            (true, false) => cache.append(handle, data).map(|(_, len)| len),
             (false, true) => cache.write_synced(handle, offset, data),
             (false, false) => cache.write(handle, offset, data),
         }
@@ -102,7 +102,7 @@ impl Contents for Cached {
         self.0.truncate(file.handle(), size_bytes).map_err(number)
     }
 
-    fn current(&self, stat: Stat, again: impl FnOnce() -> io::Result<Stat>) -> Stat {
+    fn current(&self, stat: Stat, again: impl Fn() -> io::Result<Stat>) -> Stat {
         self.0.current(stat, again).unwrap_or(stat)
     }
 

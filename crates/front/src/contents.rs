@@ -46,11 +46,11 @@ pub trait Contents: Send + Sync + 'static {
     /// As above.
     fn read(&self, file: &Self::File, offset: u64, buffer: &mut [u8]) -> Reply<usize>;
 
-    /// Writes all of `data`.
+    /// Writes `data`, and says how much of it: less than all if something failed on the way.
     ///
     /// # Errors
-    /// As above.
-    fn write(&self, file: &Self::File, offset: u64, data: &[u8], how: Writing) -> Reply<()>;
+    /// As above; nothing was written.
+    fn write(&self, file: &Self::File, offset: u64, data: &[u8], how: Writing) -> Reply<usize>;
 
     /// Makes durable what was written to a file.
     ///
@@ -66,8 +66,8 @@ pub trait Contents: Send + Sync + 'static {
     /// As above.
     fn truncate(&self, path: &Path, size_bytes: u64) -> Reply<()>;
 
-    /// Length and time of a file of which the directory says `stat`; `again` asks it once more.
-    fn current(&self, stat: Stat, again: impl FnOnce() -> io::Result<Stat>) -> Stat;
+    /// Length and times of a file of which the directory says `stat`; `again` asks it once more.
+    fn current(&self, stat: Stat, again: impl Fn() -> io::Result<Stat>) -> Stat;
 
     /// How long the attributes of a file are known without asking.
     fn attributes_valid(&self, _: FileId) -> Duration {
@@ -167,9 +167,9 @@ impl Contents for Plain {
         Ok(filled)
     }
 
-    fn write(&self, file: &File, offset: u64, data: &[u8], _: Writing) -> Reply<()> {
+    fn write(&self, file: &File, offset: u64, data: &[u8], _: Writing) -> Reply<usize> {
         // A descriptor that appends does that wherever it is told to write.
-        file.write_all_at(data, offset).map_err(|error| errno(&error))
+        file.write_at(data, offset).map_err(|error| errno(&error))
     }
 
     fn truncate(&self, path: &Path, size_bytes: u64) -> Reply<()> {
@@ -177,7 +177,7 @@ impl Contents for Plain {
         rustix::fs::ftruncate(file, size_bytes)
     }
 
-    fn current(&self, stat: Stat, _: impl FnOnce() -> io::Result<Stat>) -> Stat {
+    fn current(&self, stat: Stat, _: impl Fn() -> io::Result<Stat>) -> Stat {
         stat
     }
 

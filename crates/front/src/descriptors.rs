@@ -80,6 +80,12 @@ impl Descriptors {
         (self.most / 64).min(IDLE_FILES_MAX) as usize
     }
 
+    /// Files that a recovery has open at a time ([`fastness_responder::Options::recovery_files`]), before
+    /// there are programs.
+    pub(crate) fn recovery_files(&self) -> usize {
+        usize::try_from(self.most / 4).unwrap_or(usize::MAX)
+    }
+
     /// Requests that are carried out at a time.
     pub(crate) fn threads_max(&self, usual: usize) -> usize {
         usual.min((self.most / 32) as usize).max(4)

@@ -16,6 +16,14 @@ pub enum FrontError {
     /// The region cannot be opened or made.
     #[error(transparent)]
     Region(#[from] RegionError),
+    /// Another process has the region.
+    #[error("{} is already open{}", path.display(), by(holder.as_deref()))]
+    InUse {
+        /// The region.
+        path: PathBuf,
+        /// That process, if it is known.
+        holder: Option<String>,
+    },
     /// The cache refuses or fails; nothing that was acknowledged is lost.
     #[error("{action} {}", path.display())]
     Cache {
@@ -23,6 +31,18 @@ pub enum FrontError {
         action: &'static str,
         /// The region.
         path: PathBuf,
+        /// Why not.
+        source: Error,
+    },
+    /// As [`Cache`](Self::Cache), and something can be done about it.
+    #[error("{action} {}: {hint}", path.display())]
+    CacheWithHint {
+        /// What was being done.
+        action: &'static str,
+        /// The region.
+        path: PathBuf,
+        /// What can be done.
+        hint: String,
         /// Why not.
         source: Error,
     },
@@ -68,6 +88,10 @@ pub enum FrontError {
     },
 }
 
+fn by(holder: Option<&str>) -> String {
+    holder.map_or_else(String::new, |holder| format!(": {holder} has it"))
+}
+
 impl FrontError {
     pub(crate) fn io(action: &'static str, path: &Path, error: impl Into<io::Error>) -> FrontError {
         FrontError::Io { action, path: path.to_owned(), source: error.into() }
@@ -89,9 +113,9 @@ impl HasKind for FrontError {
     fn kind(&self) -> ErrorKind {
         match self {
             FrontError::Region(error) => error.kind(),
-            FrontError::Cache { source, .. } => source.kind(),
+            FrontError::Cache { source, .. } | FrontError::CacheWithHint { source, .. } => source.kind(),
             FrontError::Block { source, .. } => source.kind(),
-            FrontError::Bind(BindError::InUse { .. }) => ErrorKind::Retry,
+            FrontError::Bind(BindError::InUse { .. }) | FrontError::InUse { .. } => ErrorKind::Retry,
             FrontError::Bind(_) => ErrorKind::Invalid,
             FrontError::Refused(_) | FrontError::Session(_) => ErrorKind::Invalid,
             FrontError::Mount(MountError::Busy(_)) => ErrorKind::Retry,

@@ -24,6 +24,8 @@
 //! leases       files that processes of the same user change without the kernel
 //! attributes   changes of attributes         xattrs            extended attributes
 //! caller       in whose name files are made  region            the region of a cache
+//! orphans      data of files that are not in the directory, saved
+//! places       where files are, by what they are
 //! block/       a block device with its cache, served
 //! ```
 
@@ -42,8 +44,10 @@ mod leases;
 mod listing;
 mod names;
 mod nodes;
+mod orphans;
 mod owners;
 mod pairing;
+mod places;
 mod region;
 mod report;
 mod server;
@@ -57,8 +61,9 @@ pub use error::FrontError;
 pub use fastness_nbd::Endpoint;
 pub use fastness_responder::ProtocolKind;
 pub use fastness_wcache::{OnLoss, Options, WhenFull};
-pub use pairing::{Pair, Recovery, inspect};
+pub use orphans::SavedOrphan;
+pub use pairing::{Pair, Recovery, TakeUp, inspect};
 pub use region::{RegionUse, open_region};
-pub use report::{FailureReport, Report};
+pub use report::{DirtyReport, FailureReport, LateReport, Report};
 pub use server::{PassThrough, serve};
 pub use service::{Place, Service, ServiceOptions};

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use fastness_fuse::{Errno, Reply};
-use fastness_responder::{OWN_FILES, Stat};
+use fastness_responder::{FileId, OWN_FILES, Stat};
 use fastness_sync::{Mutex, lock};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -297,6 +297,25 @@ impl Nodes {
         let closed = table.shrink(self.descriptors.nodes_max());
         drop(table);
         drop(closed);
+    }
+
+    /// Where a file that the kernel knows is, below the root, by the last name that it was found by. The
+    /// directory is not asked.
+    pub(crate) fn place(&self, file: FileId) -> Option<PathBuf> {
+        let table = lock(&self.table);
+        let (mut number, mut names) = (file.inode, Vec::new());
+        if table.known.get(&number)?.id != file {
+            return None;
+        }
+        while number != ROOT {
+            let place = table.known.get(&number)?.place.as_ref()?;
+            names.push(&place.name);
+            if names.len() > DEPTH_MAX as usize {
+                return None;
+            }
+            number = place.parent;
+        }
+        Some(names.into_iter().rev().collect())
     }
 
     /// The kernel has forgotten some of the times that it was told.

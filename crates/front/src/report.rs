@@ -1,24 +1,32 @@
 //! What is said of a cache, to people and programs.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use fastness_base::chain;
 use fastness_pmem::RegionInfo;
-use fastness_responder::{Inspection, ProtocolKind, Recovered, Status};
+use fastness_responder::{Backing, Directory, FileId, Inspection, ProtocolKind, Recovered, Status};
 use serde::{Deserialize, Serialize};
 
 use crate::descriptors::Descriptors;
-use crate::region::{after_power_cut, after_process_crash, notice};
+use crate::places::places;
+use crate::region::{after_power_cut, after_power_cut_unused, after_process_crash, notice};
 
 /// A file that could not be flushed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureReport {
     /// Its inode.
     pub inode: u64,
+    /// Where it is in the directory, if that is known.
+    #[serde(default)]
+    pub path: Option<String>,
     /// The error number of its last flush.
     pub errno: i32,
     /// The same in words.
     pub error: String,
+    /// Where the region cannot be read, if that is why.
+    #[serde(default)]
+    pub region_offset: Option<u64>,
 }
 
 /// A flush for which the directory takes long is worth a word after this time.
@@ -29,8 +37,22 @@ const LATE_NS: u64 = 5_000_000_000;
 pub struct LateReport {
     /// Its inode.
     pub inode: u64,
+    /// Where it is in the directory, if that is known.
+    #[serde(default)]
+    pub path: Option<String>,
     /// For how long it has been under way.
     pub seconds: u64,
+}
+
+/// A file of which the directory does not have everything.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirtyReport {
+    /// Its inode.
+    pub inode: u64,
+    /// Where it is in the directory, if it was found there.
+    pub path: Option<String>,
+    /// How many chunks, or with the protocol Log, syncs.
+    pub chunks: u64,
 }
 
 /// What is known of a cache. Counts are those since its process has it.
@@ -52,6 +74,12 @@ pub struct Report {
     pub slots: u64,
     /// Chunks that the directory does not have; with the protocol Log, syncs in the log.
     pub dirty_chunks: u64,
+    /// The files that these belong to; only of a region that no process has.
+    #[serde(default)]
+    pub dirty_files: Vec<DirtyReport>,
+    /// What is wrong with the directory of a region that no process has.
+    #[serde(default)]
+    pub directory_trouble: Option<String>,
     /// Of these, chunks of files that are not in the directory; known after a recovery only.
     pub orphaned_chunks: u64,
     /// Changes of names that the directory may not have.
@@ -59,6 +87,9 @@ pub struct Report {
     pub unsynced_names: u64,
     /// Tags that contradict themselves, and the log of names if it does.
     pub damaged_tags: u64,
+    /// With the protocol Log: what is wrong with its records.
+    #[serde(default)]
+    pub log_damage: Option<String>,
     pub failures: Vec<FailureReport>,
     /// Flushes for which the directory has not answered for five seconds.
     #[serde(default)]
@@ -107,6 +138,28 @@ pub struct Report {
     pub found: Option<String>,
 }
 
+/// What is wrong with the directory at `path`, if it is the one that a region belongs to.
+///
+/// # Errors
+/// It is not, or not there.
+fn look_at(path: &Path, inspection: &Inspection) -> Result<Option<String>, String> {
+    let moved = "if it was moved, `recover`, `flush` and `detach` find it with --dir";
+    let directory = match Directory::open(path) {
+        Ok(directory) => directory,
+        Err(error) => return Err(format!("{}: {error}; {moved}", path.display())),
+    };
+    if directory.directory().map_or(true, |found| found.id != inspection.directory.id) {
+        return Err(format!("{} is another directory now; {moved}", path.display()));
+    }
+    let needed = inspection.dirty_chunks.values().sum::<u64>() * inspection.geometry.chunk_bytes;
+    let space = rustix::fs::statvfs(path).ok();
+    let free = space.map_or(u64::MAX, |space| space.f_bavail.saturating_mul(space.f_frsize));
+    let is_full = free < needed && inspection.protocol != ProtocolKind::Log;
+    Ok(is_full.then(|| {
+        format!("its file system has {free} bytes free; what the region has for it may need {needed}")
+    }))
+}
+
 /// Name of a protocol, as on the command line.
 fn name_of(protocol: ProtocolKind) -> &'static str {
     match protocol {
@@ -122,12 +175,17 @@ fn name_of(protocol: ProtocolKind) -> &'static str {
 /// What a recovery did, in words.
 pub(crate) fn found(protocol: ProtocolKind, recovered: Option<&Recovered>) -> String {
     let Some(recovered) = recovered else { return "made just now".to_owned() };
-    let Recovered { dirty_chunks, orphaned_chunks, records, .. } = *recovered;
-    let [of_chunks, of_orphans] = match protocol {
-        ProtocolKind::Log => [(0, ""), (orphaned_chunks, "syncs of files that are not in the directory")],
+    let Recovered { dirty_chunks, orphaned_chunks, records, unreadable, .. } = *recovered;
+    let [of_chunks, of_orphans, of_unreadable] = match protocol {
+        ProtocolKind::Log => [
+            (0, ""),
+            (orphaned_chunks, "syncs of files that are not in the directory"),
+            (unreadable, "syncs given up that were damaged, or followed one"),
+        ],
         _ => [
             (dirty_chunks, "chunks that the directory does not have"),
             (orphaned_chunks, "of these of files that are not in it"),
+            (unreadable, "files made again without what cannot be read"),
         ],
     };
     let parts = [
@@ -140,17 +198,46 @@ pub(crate) fn found(protocol: ProtocolKind, recovered: Option<&Recovered>) -> St
         (recovered.redone_writes, "writes made again"),
         (recovered.removals, "removals completed"),
         (recovered.truncations, "truncations completed"),
+        of_unreadable,
     ];
-    let parts: Vec<_> = parts.iter().filter(|(count, _)| *count > 0).collect();
+    let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let given_up = recovered
+        .left_out
+        .iter()
+        .map(|(file, count)| format!("{count} later syncs of inode {} given up", file.inode));
+    let parts: Vec<String> = parts.chain(given_up).collect();
     match parts.is_empty() {
         true => "the directory had everything".to_owned(),
-        false => parts.iter().map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", "),
+        false => parts.join(", "),
     }
 }
 
 impl Report {
-    /// Of a region that no process has.
-    pub fn of_inspection(region: &Path, inspection: &Inspection, info: &RegionInfo) -> Report {
+    /// Of a region that no process has, with the files of its directory, if that can be looked at.
+    pub fn of_unused(region: &Path, inspection: &Inspection, info: &RegionInfo) -> Report {
+        let after_power_cut = after_power_cut_unused(inspection.protocol, info).to_owned();
+        let mut report = Report { after_power_cut, ..Report::of_inspection(region, inspection, info) };
+        let files = inspection.dirty_chunks.keys().copied().collect();
+        let mut found = BTreeMap::new();
+        if let Some(path) = &inspection.path {
+            report.directory_trouble = match look_at(path, inspection) {
+                Ok(trouble) => {
+                    found = places(path, &files);
+                    trouble
+                }
+                Err(why) => Some(why),
+            };
+        }
+        let dirty = |(file, chunks): (&FileId, &u64)| {
+            let path = found.get(file).map(|path| path.display().to_string());
+            DirtyReport { inode: file.inode, path, chunks: *chunks }
+        };
+        report.dirty_files = inspection.dirty_chunks.iter().map(dirty).collect();
+        report
+    }
+
+    /// Of a region.
+    pub(crate) fn of_inspection(region: &Path, inspection: &Inspection, info: &RegionInfo) -> Report {
         let directory = inspection.path.as_ref().map(|path| path.display().to_string());
         Report {
             region: region.display().to_string(),
@@ -166,9 +253,12 @@ impl Report {
             chunk_bytes: inspection.geometry.chunk_bytes,
             slots: inspection.geometry.slots,
             dirty_chunks: inspection.dirty_chunks.values().sum(),
+            dirty_files: Vec::new(),
+            directory_trouble: None,
             orphaned_chunks: 0,
             unsynced_names: inspection.unsynced_names.unwrap_or(0),
             damaged_tags: inspection.damaged_tags + u64::from(inspection.unsynced_names.is_none()),
+            log_damage: inspection.log_damage.clone(),
             failures: Vec::new(),
             late: Vec::new(),
             forced_flushes: 0,
@@ -197,21 +287,39 @@ impl Report {
         }
     }
 
-    /// The same with what the cache itself says.
+    /// The same with what the cache itself says; `place` knows where files are.
     #[must_use]
-    pub fn with_status(mut self, status: &Status) -> Report {
+    pub(crate) fn with_status(
+        mut self,
+        status: &Status,
+        place: impl Fn(FileId) -> Option<PathBuf>,
+    ) -> Report {
+        let path = |file: FileId| place(file).map(|path| path.display().to_string());
         let counts = &status.counts;
         self.dirty_chunks = status.dirty_chunks;
         self.orphaned_chunks = status.orphaned_chunks;
         self.unsynced_names = status.unsynced_names;
-        let report = |&(inode, errno): &(u64, i32)| FailureReport {
-            inode,
-            errno,
-            error: chain(&std::io::Error::from_raw_os_error(errno)),
+        let report = |&(file, errno): &(FileId, i32)| {
+            let unreadable = status.unreadable.iter().find(|(of, _)| *of == file).map(|(_, place)| *place);
+            let error = chain(&std::io::Error::from_raw_os_error(errno));
+            FailureReport {
+                inode: file.inode,
+                path: path(file),
+                errno,
+                error: match unreadable {
+                    Some(place) => format!("{error}: the region cannot be read at offset {place:#x}"),
+                    None => error,
+                },
+                region_offset: unreadable,
+            }
         };
         self.failures = status.failures.iter().map(report).collect();
-        let is_late = |(_, ns): &&(u64, u64)| *ns >= LATE_NS;
-        let late = |&(inode, ns): &(u64, u64)| LateReport { inode, seconds: ns / 1_000_000_000 };
+        let is_late = |(_, ns): &&(FileId, u64)| *ns >= LATE_NS;
+        let late = |&(file, ns): &(FileId, u64)| LateReport {
+            inode: file.inode,
+            path: path(file),
+            seconds: ns / 1_000_000_000,
+        };
         self.late = status.flushing.iter().filter(is_late).map(late).collect();
         self.forced_flushes = status.forced_flushes;
         self.flushed_chunks = counts.flushed;
@@ -242,7 +350,7 @@ impl Report {
     /// Whether somebody has to do something: flushes fail or do not end, or data have no file.
     pub fn has_trouble(&self) -> bool {
         let is_flushed = self.failures.is_empty() && self.late.is_empty();
-        !is_flushed || self.orphaned_chunks > 0 || self.damaged_tags > 0
+        !is_flushed || self.orphaned_chunks > 0 || self.damaged_tags > 0 || self.log_damage.is_some()
     }
 }
 
@@ -252,11 +360,13 @@ mod tests {
 
     #[test]
     fn a_flush_that_does_not_end_is_trouble_after_five_seconds() {
-        let status = |ns| Status { flushing: vec![(7, ns), (8, 1)], ..Status::default() };
-        let report = |ns| Report::default().with_status(&status(ns));
+        let file = |inode| FileId { inode, generation: 1 };
+        let status = |ns| Status { flushing: vec![(file(7), ns), (file(8), 1)], ..Status::default() };
+        let place = |id: FileId| (id.inode == 7).then(|| "a/b".into());
+        let report = |ns| Report::default().with_status(&status(ns), place);
         assert!(!report(LATE_NS - 1).has_trouble());
         let late = report(12_300_000_000);
-        assert_eq!(late.late, [LateReport { inode: 7, seconds: 12 }]);
+        assert_eq!(late.late, [LateReport { inode: 7, path: Some("a/b".to_owned()), seconds: 12 }]);
         assert!(late.has_trouble());
     }
 }

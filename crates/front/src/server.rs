@@ -40,7 +40,7 @@ pub struct PassThrough<C: Contents> {
     pub(crate) nodes: Nodes,
     pub(crate) files: Handles<OpenFile<C::File>>,
     pub(crate) directories: Handles<OpenDirectory>,
-    owners: Owners,
+    pub(crate) owners: Owners,
     pub(crate) descriptors: Arc<Descriptors>,
 }
 
@@ -112,11 +112,15 @@ impl<C: Contents> PassThrough<C> {
         let stat = Stat::from(metadata);
         let again = || Ok(Stat::from(&node.metadata()?));
         let now = if metadata.is_file() { self.contents.current(stat, again) } else { stat };
-        let directory_says = time(metadata.mtime(), metadata.mtime_nsec());
-        let mtime = match now.modified_ns == stat.modified_ns {
-            true => directory_says,
-            false => time((now.modified_ns / 1_000_000_000) as i64, (now.modified_ns % 1_000_000_000) as i64),
+        // As the directory says, which may be before 1970, unless the contents say something else.
+        let shown = |now_ns: u64, said_ns: u64, said: Time| match now_ns == said_ns {
+            true => said,
+            false => time((now_ns / 1_000_000_000) as i64, (now_ns % 1_000_000_000) as i64),
         };
+        let (mtime, ctime) = (
+            shown(now.modified_ns, stat.modified_ns, time(metadata.mtime(), metadata.mtime_nsec())),
+            shown(now.changed_ns, stat.changed_ns, time(metadata.ctime(), metadata.ctime_nsec())),
+        );
         let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
         let is_device = metadata.file_type().is_block_device() || metadata.file_type().is_char_device();
         Attr {
@@ -131,7 +135,7 @@ impl<C: Contents> PassThrough<C> {
             rdev: if is_device { metadata.rdev() as u32 } else { 0 },
             atime: time(metadata.atime(), metadata.atime_nsec()),
             mtime,
-            ctime: time(metadata.ctime(), metadata.ctime_nsec()),
+            ctime,
             btime: born.map(|born| time(born.as_secs() as i64, i64::from(born.subsec_nanos()))),
         }
     }
@@ -258,8 +262,15 @@ impl<C: Contents> Files for PassThrough<C> {
         let of_open = OFlags::from_bits_retain(flags.open);
         let appends = !flags.is_from_cache && of_open.contains(OFlags::APPEND);
         let how = Writing { appends, is_synced: of_open.contains(OFlags::DSYNC) };
-        self.contents.write(&open.file, offset, data, how)?;
-        Ok(data.len())
+        let mut done = self.contents.write(&open.file, offset, data, how)?;
+        // Of pages of a mapping nobody writes the rest: the kernel has to hear why they are not written.
+        while flags.is_from_cache && done < data.len() {
+            match self.contents.write(&open.file, offset + done as u64, &data[done..], how)? {
+                0 => return Err(Errno::IO),
+                more => done += more,
+            }
+        }
+        Ok(done)
     }
 
     // Names and attributes are durable when their calls return, and so is every write unless the contents say

@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fastness_base::{HasKind, chain};
 use fastness_fuse::{MountError, MountPoint, Session, Unmount, unmount};
 use fastness_pmem::PmRange;
-use fastness_responder::{Cache, Flusher};
+use fastness_responder::{Cache, Error, FileId, Flusher};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cached::Cached;
@@ -18,7 +18,7 @@ use crate::error::FrontError;
 use crate::leases::Leases;
 use crate::pairing::Recovery;
 use crate::report::{Report, found};
-use crate::server::serve_with;
+use crate::server::{PassThrough, serve_with};
 
 /// How requests in flight may take when a mount ends.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -58,8 +58,17 @@ pub struct Service {
     _flusher: Flusher,
     _control: Control,
     leases: Option<Leases>,
+    asked: Asked,
+}
+
+/// What is said of a mount.
+#[derive(Debug, Clone)]
+struct Asked {
+    cache: Arc<Cache<PmRange>>,
     report: Report,
     descriptors: Arc<Descriptors>,
+    /// Once it is mounted.
+    files: Arc<OnceLock<Arc<PassThrough<Cached>>>>,
 }
 
 /// Looks at a mount point; what a dead server left there is unmounted.
@@ -112,14 +121,23 @@ impl Service {
             ..Report::of_inspection(&region, &inspection, &info)
         };
         let cache = Arc::new(cache);
+        let files_here = Arc::new(OnceLock::new());
+        let asked = Asked {
+            cache: cache.clone(),
+            report,
+            descriptors: descriptors.clone(),
+            files: files_here.clone(),
+        };
         let control = {
-            let (cache, report, descriptors) = (cache.clone(), report.clone(), descriptors.clone());
-            Control::start(socket, move |request| answer(&cache, &report, &descriptors, request))?
+            let asked = asked.clone();
+            Control::start(socket, move |request| asked.answer(request))?
         };
         // Files are made with the umask of whoever makes them; the socket was made with ours.
         rustix::process::umask(rustix::fs::Mode::empty());
         let source = directory.display().to_string();
         let (session, files) = serve_with(Cached(cache.clone()), root, &at, source, descriptors.clone())?;
+        // It is set once.
+        let _ = files_here.set(files.clone());
         let leases = match for_others.filter(|_| cache.shared().is_some()) {
             Some(for_others) => {
                 Some(Leases::start(&socket.with_extension("leases"), &at, cache.clone(), files, for_others)?)
@@ -127,16 +145,7 @@ impl Service {
             None => None,
         };
         let flusher = Flusher::start(cache.clone(), *flush_period);
-        Ok(Service {
-            cache,
-            mount_point: at,
-            session,
-            _flusher: flusher,
-            _control: control,
-            leases,
-            report,
-            descriptors,
-        })
+        Ok(Service { cache, mount_point: at, session, _flusher: flusher, _control: control, leases, asked })
     }
 
     /// What there is.
@@ -144,9 +153,8 @@ impl Service {
     /// # Errors
     /// PM cannot be read.
     pub fn report(&self) -> Result<Report, FrontError> {
-        let region = Path::new(&self.report.region);
-        let status = self.cache.status().map_err(FrontError::cache("cannot read", region))?;
-        Ok(self.report.clone().with_status(&status).with_descriptors(&self.descriptors))
+        let region = Path::new(&self.asked.report.region);
+        self.asked.report().map_err(FrontError::cache("cannot read", region))
     }
 
     /// The socket at which other processes ask to use files directly, if they may.
@@ -228,7 +236,7 @@ impl Service {
     /// The flush's; what was not written is in PM.
     pub fn end(&self) -> Result<Report, FrontError> {
         self.session.wait(Some(PATIENCE));
-        let region = PathBuf::from(&self.report.region);
+        let region = PathBuf::from(&self.asked.report.region);
         let flushed =
             self.cache.flush().map_err(FrontError::cache("not everything could be flushed from", &region));
         flushed?;
@@ -236,17 +244,25 @@ impl Service {
     }
 }
 
-fn answer(cache: &Cache<PmRange>, report: &Report, descriptors: &Descriptors, request: Request) -> Answer {
-    let flushed = match request {
-        Request::Status => Ok(()),
-        Request::Flush => cache.flush(),
-    };
-    let report = match cache.status() {
-        Ok(status) => report.clone().with_status(&status).with_descriptors(descriptors),
-        Err(error) => return failed(error.kind(), &error, None),
-    };
-    match flushed {
-        Ok(()) => Answer::Done(Box::new(report)),
-        Err(error) => failed(error.kind(), &error, Some(report)),
+impl Asked {
+    fn report(&self) -> Result<Report, Error> {
+        // The directory may not answer: only what the kernel was told of has a name here.
+        let place = |file: FileId| self.files.get().and_then(|files| files.nodes.place(file));
+        Ok(self.report.clone().with_status(&self.cache.status()?, place).with_descriptors(&self.descriptors))
+    }
+
+    fn answer(&self, request: Request) -> Answer {
+        let flushed = match request {
+            Request::Status => Ok(()),
+            Request::Flush => self.cache.flush(),
+        };
+        let report = match self.report() {
+            Ok(report) => report,
+            Err(error) => return failed(error.kind(), &error, None),
+        };
+        match flushed {
+            Ok(()) => Answer::Done(Box::new(report)),
+            Err(error) => failed(error.kind(), &error, Some(report)),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The cache: files opened through it, and what is in PM for them.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -175,8 +175,7 @@ impl<M: CacheMedium> Cache<M> {
     /// # Errors
     /// Of the backing store.
     pub fn stat(&self, handle: &Handle) -> Result<Stat, Error> {
-        let stat = handle.file.backing.stat().map_err(Error::backing("say what a file is"))?;
-        Self::with_cached(stat, &handle.file)
+        Self::with_cached(&handle.file, || handle.file.backing.stat())
     }
 
     /// As [`stat`](Self::stat), of a name.
@@ -186,14 +185,21 @@ impl<M: CacheMedium> Cache<M> {
     pub fn stat_path(&self, path: &Path) -> Result<Stat, Error> {
         let stat = self.backing.stat(path).map_err(Error::backing("say what a file is"))?;
         match self.files.by_id(stat.id) {
-            Some(file) => Self::with_cached(stat, &file),
+            Some(file) => Self::with_cached(&file, || file.backing.stat()),
             None => Ok(stat),
         }
     }
 
-    pub(crate) fn with_cached(stat: Stat, file: &File) -> Result<Stat, Error> {
-        let modified_ns = stat.modified_ns.max(file.modified_ns().load(Ordering::Relaxed));
-        Ok(Stat { size: *file.size.share()?, modified_ns, ..stat })
+    pub(crate) fn with_cached(file: &File, ask: impl FnOnce() -> io::Result<Stat>) -> Result<Stat, Error> {
+        let stat = file.current(ask)?;
+        Ok(Stat { size: *file.size.share()?, ..stat })
+    }
+
+    /// A program has changed attributes or names of a file.
+    pub(crate) fn changed(&self, id: FileId) {
+        if let Some(file) = self.files.by_id(id) {
+            file.times.changed(self.protocol.now_ns());
+        }
     }
 
     /// Writes everything to the directory that it does not have yet.
@@ -272,15 +278,18 @@ impl<M: CacheMedium> Cache<M> {
         let mut status = Status::default();
         self.protocol.fill(&mut status)?;
         status.orphaned_chunks = self.protocol.orphaned_chunks(&status)?;
-        let failed = |file: &Arc<File>| file.failure().map(|errno| (file.id.inode, errno));
+        let failed = |file: &Arc<File>| file.failure().map(|errno| (file.id, errno));
         let files = self.files.all();
         status.failures = files.iter().filter_map(failed).collect();
+        let place = |file: &Arc<File>| file.unreadable_at.load(Ordering::Relaxed);
+        let unreadable = files.iter().map(|file| (file.id, place(file)));
+        status.unreadable = unreadable.filter(|(_, place)| *place != 0).collect();
         let now_ns = self.protocol.now_ns();
-        let flushing = |file: &Arc<File>| file.flushing_ns(now_ns).map(|ns| (file.id.inode, ns));
+        let flushing = |file: &Arc<File>| file.flushing_ns(now_ns).map(|ns| (file.id, ns));
         status.flushing = files.iter().filter_map(flushing).collect();
         let (unsynced, failure) = self.names.status();
         status.unsynced_names = unsynced;
-        status.failures.extend(failure.map(|errno| (self.superblock.directory.id.inode, errno)));
+        status.failures.extend(failure.map(|errno| (self.superblock.directory.id, errno)));
         Ok(status)
     }
 }

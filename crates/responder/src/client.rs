@@ -119,7 +119,7 @@ impl BackingFile for ReadOnly {
         check_longest(&self.0, size)
     }
 
-    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+    fn write_some(&self, _: u64, _: &[u8]) -> io::Result<usize> {
         refused()
     }
 

@@ -14,10 +14,12 @@ impl<M: CacheMedium> Cache<M> {
     /// Persistence: durable on return. A crash inside leaves a cache without dirty data, or none.
     ///
     /// # Errors
-    /// [`Error::NotFlushed`] and those of a flush: nothing was ended. The cache comes back, to go on with.
+    /// [`Error::Orphans`], [`Error::NotFlushed`] and those of a flush: nothing was ended. The cache comes
+    /// back, to go on with.
     pub fn detach(self) -> Result<(), Box<(Cache<M>, Error)>> {
         let result = self.flush().and_then(|()| self.status()).and_then(|status| match status.dirty_chunks {
             0 => self.end(),
+            chunks if chunks == status.orphaned_chunks => Err(Error::Orphans { chunks }),
             chunks => Err(Error::NotFlushed { chunks }),
         });
         result.map_err(|error| Box::new((self, error)))

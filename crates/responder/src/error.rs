@@ -93,6 +93,13 @@ pub enum Error {
         /// The file.
         inode: u64,
     },
+    /// PM has acknowledged data of files that are not in the directory
+    /// ([`Cache::orphans`](crate::Cache::orphans)).
+    #[error("{chunks} chunks belong to files that are not in the directory")]
+    Orphans {
+        /// How many; with the protocol Log, syncs.
+        chunks: u64,
+    },
     /// All keys of 56 bits have been given out.
     #[error("the region has given out all its keys; detach it and create it again")]
     KeysExhausted,
@@ -132,6 +139,7 @@ impl Error {
             | Error::Superblock { .. }
             | Error::Version { .. }
             | Error::Orphan { .. }
+            | Error::Orphans { .. }
             | Error::NoRoom
             | Error::NotFlushed { .. } => Errno::IO.raw_os_error(),
             // As a mount whose server has ended.
@@ -174,7 +182,8 @@ impl HasKind for Error {
             | Error::WrongDirectory(_)
             | Error::Unmarked
             | Error::Copy(_)
-            | Error::Orphan { .. } => ErrorKind::Invalid,
+            | Error::Orphan { .. }
+            | Error::Orphans { .. } => ErrorKind::Invalid,
             Error::KeysExhausted | Error::IntentsFull => ErrorKind::NoSpace,
             Error::NotFlushed { .. } | Error::NoRoom => ErrorKind::Retry,
         }

@@ -1,16 +1,18 @@
 //! Files that the cache knows.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
 use fastness_sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use fastness_sync::{Mutex, lock};
 
-use crate::backing::{BackingFile, FileId};
+use crate::backing::{BackingFile, FileId, Stat};
 use crate::board::SharedFile;
 use crate::error::Error;
 use crate::length::Length;
 use crate::logged::Logged;
+use crate::times::Times;
 
 /// Every backing store holds files of this length; longer ones are asked for.
 const FITS_BYTES: u64 = 1 << 31;
@@ -29,8 +31,12 @@ pub(crate) struct File {
     /// Held by whoever changes the file in the backing store: no older write arrives after a newer one.
     pub(crate) flush: Mutex<()>,
     modified_ns: AtomicU64,
+    /// What is shown of its times.
+    pub(crate) times: Times,
     /// Error number of the last flush, 0 if it succeeded.
     pub(crate) failure: AtomicI32,
+    /// Region offset of what the last flush could not read, 0 if there was nothing.
+    pub(crate) unreadable_at: AtomicU64,
     /// When the flush under way began, by the cache's clock; 0: there is none.
     pub(crate) flushing_since_ns: AtomicU64,
     /// It has a truncation that is not completed; changes while `size` is held alone.
@@ -89,7 +95,9 @@ impl File {
             size: Length::new(size, shared),
             flush: Mutex::new(()),
             modified_ns: AtomicU64::new(modified_ns),
+            times: Times::default(),
             failure: AtomicI32::new(0),
+            unreadable_at: AtomicU64::new(0),
             flushing_since_ns: AtomicU64::new(0),
             is_unfinished: AtomicBool::new(false),
             is_ordinary: AtomicBool::new(false),
@@ -101,6 +109,46 @@ impl File {
     /// Timestamp of the last write, in ns since 1970.
     pub(crate) fn modified_ns(&self) -> &AtomicU64 {
         self.size.shared().map_or(&self.modified_ns, SharedFile::modified_ns)
+    }
+
+    /// What there is to show of its times and, `ask` says the rest.
+    ///
+    /// # Errors
+    /// Those of `ask`.
+    pub(crate) fn current(&self, ask: impl FnOnce() -> io::Result<Stat>) -> Result<Stat, Error> {
+        let written_ns = self.modified_ns().load(Ordering::Relaxed);
+        self.times.current(written_ns, ask).map_err(Error::backing("say what a file is"))
+    }
+
+    /// Sets the time of modification in the backing store, which has just been written to, to that of the
+    /// last write, or truncation, of a program. Who may write to the file of another user may not do that:
+    /// then the file has the time of the flush.
+    ///
+    /// # Errors
+    /// Of the backing store.
+    pub(crate) fn restore_time(&self) -> Result<(), Error> {
+        match self.modified_ns().load(Ordering::Relaxed) {
+            0 => Ok(()),
+            modified_ns => self.set_time(modified_ns),
+        }
+    }
+
+    /// As [`restore_time`](Self::restore_time), to another time.
+    ///
+    /// # Errors
+    /// As [`restore_time`](Self::restore_time).
+    pub(crate) fn set_time(&self, modified_ns: u64) -> Result<(), Error> {
+        match self.backing.set_modified(modified_ns) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            set => set.map_err(Error::backing("set a file's time")),
+        }
+    }
+
+    /// The backing store has just changed it for a program: its time counts.
+    pub(crate) fn take_time(&self) {
+        if let Ok(stat) = self.backing.stat() {
+            self.modified_ns().fetch_max(stat.modified_ns, Ordering::Relaxed);
+        }
     }
 
     /// Notes what has to be completed, or that it is; returns what was noted before.

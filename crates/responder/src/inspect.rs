@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use fastness_pmem::Medium;
 
-use crate::backing::{CacheId, DirectoryId};
+use crate::backing::{CacheId, DirectoryId, FileId};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::geometry::{Geometry, TAGS_OFFSET};
@@ -29,12 +29,14 @@ pub struct Inspection {
     pub directory: DirectoryId,
     /// Where that was when the cache was created, if it is known.
     pub path: Option<PathBuf>,
-    /// Chunks that the directory does not have, or syncs in the log, of each file: by inode.
-    pub dirty_chunks: BTreeMap<u64, u64>,
+    /// Chunks that the directory does not have, or syncs in the log, of each file.
+    pub dirty_chunks: BTreeMap<FileId, u64>,
     /// Tags that contradict themselves.
     pub damaged_tags: u64,
     /// Changes of names that the directory may not have; `None`: the log of names is damaged.
     pub unsynced_names: Option<u64>,
+    /// With the protocol Log: what is wrong with its records; those that follow are not counted.
+    pub log_damage: Option<String>,
 }
 
 impl<M: CacheMedium> Cache<M> {
@@ -49,7 +51,17 @@ impl Inspection {
         let Superblock { protocol, cache, geometry, directory, path } = superblock;
         let path = Some(path).filter(|path| !path.as_os_str().is_empty());
         let (dirty_chunks, damaged_tags, unsynced_names) = (BTreeMap::new(), 0, Some(0));
-        Inspection { cache, protocol, geometry, directory, path, dirty_chunks, damaged_tags, unsynced_names }
+        Inspection {
+            cache,
+            protocol,
+            geometry,
+            directory,
+            path,
+            dirty_chunks,
+            damaged_tags,
+            unsynced_names,
+            log_damage: None,
+        }
     }
 
     /// Looks at the region that begins with the first byte of `region`. Nothing is changed. Chunks of writes
@@ -80,7 +92,7 @@ impl Inspection {
             for (which, tag) in tags.iter().enumerate() {
                 let other = tags[which ^ 1].unwrap_or_default();
                 if let Some(tag) = tag.filter(|tag| tag.is_dirty() && !tag.is_superseded_by(&other)) {
-                    *found.dirty_chunks.entry(tag.file.inode).or_default() += 1;
+                    *found.dirty_chunks.entry(tag.file).or_default() += 1;
                 }
             }
         }
@@ -96,7 +108,9 @@ impl Inspection {
         if found.protocol == ProtocolKind::Log {
             let (_, rest) = region.divide(TAGS_OFFSET);
             let (log, _) = rest.divide(found.geometry.names_offset() - TAGS_OFFSET);
-            found.dirty_chunks = records_of(log, &found.geometry)?;
+            let damage;
+            (found.dirty_chunks, damage) = records_of(log, &found.geometry)?;
+            found.log_damage = damage.map(|error| fastness_base::chain(&error));
         }
         Ok(found)
     }

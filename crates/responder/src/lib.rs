@@ -11,16 +11,17 @@
 //! `docs/format.md`. Why it is so: `docs/adr/2026-11-25-responder.md`.
 //! ```text
 //! cache, recovery, flusher          files; what a crash needs completed
+//! few_files                         a recovery with few descriptors
 //! names                             the log of names: creation, removal, renaming without a sync
 //! truncation                        lengths, and what leaves no chunk
-//! detach                            the end of a cache
+//! detach, orphans                   the end of a cache; data of files that are not there
 //! lease, client, board, link        files that other processes use directly; what all share besides PM
 //! outside, inspect                  for front ends and tools: what they do to the directory; a region unopened
 //! chunks                            chunks in slots, and the protocols that write to them
 //! log, logged, ranges               the protocol Log; what it knows of a file
 //! writes, create                    writes and syncs; a new cache
 //! group, tag, operation, journal, intent, opening, superblock   what is on the medium
-//! file, length, key                 files that the cache knows, and where their chunks go
+//! file, length, times, key          files that the cache knows, and where their chunks go
 //! backing                           a directory of the system's, or one in memory that fails as told
 //! ```
 //!
@@ -46,6 +47,7 @@ mod copied;
 mod create;
 mod detach;
 mod error;
+mod few_files;
 mod file;
 mod flusher;
 mod geometry;
@@ -68,6 +70,7 @@ mod opened;
 mod opening;
 mod operation;
 mod options;
+mod orphans;
 mod outside;
 mod own_files;
 mod protocol;
@@ -77,6 +80,7 @@ mod recovery;
 mod stats;
 mod superblock;
 mod tag;
+mod times;
 mod truncation;
 mod writes;
 
@@ -98,4 +102,4 @@ pub use medium::CacheMedium;
 pub use options::Options;
 pub use own_files::{CACHE_FILE, ORPHANS_FILE, OWN_FILES};
 pub use protocol::Clock;
-pub use stats::{Counts, Recovered, Status, Transfers};
+pub use stats::{Counts, Orphan, Recovered, Status, Transfers};

@@ -34,6 +34,22 @@ pub enum LogError {
         /// Its place.
         id: EntryId,
     },
+    /// Records are damaged; see [`Options::drop_tail`](crate::Options::drop_tail).
+    #[error(
+        "its records are damaged (offsets count from {start:#x} of the region): {before} of them precede the damage \
+         and can be carried out, {after} stand after it"
+    )]
+    Damaged {
+        /// Where, with offsets that count from the beginning of the log of records.
+        #[source]
+        source: OpenError,
+        /// Region offset of the log of records.
+        start: u64,
+        /// Records that can be carried out.
+        before: u64,
+        /// Records that are damaged, or stand after that.
+        after: u64,
+    },
     /// What was kept of files that are not in the directory is damaged, or another cache's.
     #[error("the file .fastness-responder.orphans is damaged, or belongs to another cache")]
     Orphans,
@@ -58,6 +74,7 @@ impl LogError {
             LogError::Append(error) => error.kind(),
             LogError::Trim(error) => error.kind(),
             LogError::Recover(error) => error.kind(),
+            LogError::Damaged { source, .. } => source.kind(),
             LogError::Read(_) | LogError::Record { .. } | LogError::Orphans => ErrorKind::Corrupt,
             LogError::Full => ErrorKind::NoSpace,
             LogError::NotOpen => ErrorKind::Closed,

@@ -107,6 +107,7 @@ impl<M: CacheMedium> Cache<M> {
         if done.as_ref().is_err_and(|error| exists(error) || !is_there()) {
             return done;
         }
+        self.changed(id);
         if links == 0 {
             // No record has its attributes, and bytes that were flushed may be lost with it: a sync has all.
             let synced = names.sync_debt();
@@ -212,13 +213,15 @@ impl<M: CacheMedium> Cache<M> {
             done
         };
         let note = |grave| names.note(&room, Done { record: record(true), changed: changed(), grave });
-        match other.filter(|_| how == Renaming::Replace) {
+        let done = match other.filter(|_| how == Renaming::Replace) {
             Some(replaced) => self.losing_a_name(&replaced, act, is_done, note),
             None => {
                 let done = act();
                 if done.is_ok() || is_done() { note(None).and(done) } else { done }
             }
-        }
+        };
+        [Some(id), other_id].into_iter().flatten().for_each(|id| self.changed(id));
+        done
     }
 
     /// Makes attributes durable that were changed in the backing store, of what `path` leads to through a
@@ -231,6 +234,7 @@ impl<M: CacheMedium> Cache<M> {
     pub fn settle(&self, path: &Path) -> Result<(), Error> {
         let names = &*self.names;
         let (node, found) = names.node(path, true)?;
+        self.changed(found.id);
         names.settle(found.id)?;
         if !names.is_recent(found.id) {
             return node.sync().map(drop).map_err(Error::backing("sync attributes"));
@@ -263,6 +267,7 @@ impl<M: CacheMedium> Cache<M> {
             intent.map_or(Ok(()), |intent| lock(&self.intents).end(intent))?;
             return done;
         }
+        self.changed(found.id);
         note(grave)?;
         let Some(file) = file else { return done };
         let mut state = lock(&file.state);

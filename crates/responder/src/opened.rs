@@ -49,7 +49,7 @@ impl<M: CacheMedium> Cache<M> {
         let mut orphans = lock(&self.orphans);
         match orphans.get(&id) {
             // Only a recovery completes its truncation.
-            Some(orphan) if orphan.has_intent => Err(Error::Orphan { inode: id.inode }),
+            Some(orphan) if orphan.truncation.is_some() => Err(Error::Orphan { inode: id.inode }),
             _ => Ok(orphans.remove(&id)),
         }
     }

@@ -16,6 +16,8 @@ pub struct Options {
     pub(crate) names_bytes: Option<u64>,
     pub(crate) files_max: usize,
     pub(crate) pairs_anew: bool,
+    pub(crate) drops_tail: bool,
+    pub(crate) recovery_files: usize,
 }
 
 /// The clock by which file systems note times: it goes in steps of some ms.
@@ -35,6 +37,8 @@ impl Default for Options {
             names_bytes: None,
             files_max: 1024,
             pairs_anew: false,
+            drops_tail: false,
+            recovery_files: usize::MAX,
         }
     }
 }
@@ -90,6 +94,22 @@ impl Options {
     #[must_use]
     pub fn pair_anew(self, pairs_anew: bool) -> Options {
         Options { pairs_anew, ..self }
+    }
+
+    /// For [`Cache::open`](crate::Cache::open): files of which PM has something that are open at a time; each
+    /// takes a descriptor. If there are more, the others get everything before it returns.
+    #[must_use]
+    pub fn recovery_files(self, recovery_files: usize) -> Options {
+        Options { recovery_files, ..self }
+    }
+
+    /// For [`Cache::open`](crate::Cache::open) with the protocol Log: of a log that is damaged, the records
+    /// that precede the damage are carried out, and the others are given up. Without it, such a log is
+    /// refused ([`LogError::Damaged`](crate::LogError::Damaged)). With other protocols: what PM does not give
+    /// of a file that a crash has lost is given up. Without it that is [`Error::Read`](crate::Error::Read).
+    #[must_use]
+    pub fn drop_tail(self, drops_tail: bool) -> Options {
+        Options { drops_tail, ..self }
     }
 
     /// For [`Cache::create`](crate::Cache::create): what the region holds and what the directory says of an

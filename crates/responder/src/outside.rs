@@ -14,15 +14,15 @@ use crate::medium::CacheMedium;
 use crate::protocol::Protocol;
 
 impl<M: CacheMedium> Cache<M> {
-    /// What the backing store says of a file, with the length and time of the last write. If the cache does
-    /// not know the file, `again` asks the backing store once more: it may just have been given everything.
+    /// What the backing store says of a file, with the length and times as programs are to see them. If the
+    /// cache knows the file, or knew it a moment ago, `again` asks the backing store once more.
     ///
     /// # Errors
     /// Those of `again` alone, in the process that serves a cache.
-    pub fn current(&self, stat: Stat, again: impl FnOnce() -> io::Result<Stat>) -> Result<Stat, Error> {
+    pub fn current(&self, stat: Stat, again: impl Fn() -> io::Result<Stat>) -> Result<Stat, Error> {
         let known = self.files.by_id(stat.id);
         if let Some(file) = &known {
-            let now = Self::with_cached(stat, file);
+            let now = Self::with_cached(file, &again);
             if self.files.by_id(stat.id).is_some_and(|still| Arc::ptr_eq(&still, file)) {
                 return now;
             }

@@ -45,10 +45,10 @@ impl<M: CacheMedium> Protocols<M> {
     }
 
     /// Looks at what a crash has left, and puts in order what needs no directory.
-    pub(crate) fn recover(&self) -> Result<DirtyFiles, Error> {
+    pub(crate) fn recover(&self, drops_tail: bool) -> Result<DirtyFiles, Error> {
         match self {
             Protocols::Chunks(chunks) => chunks.recover(),
-            Protocols::Log(log) => log.recover_log(),
+            Protocols::Log(log) => log.recover_log(drops_tail),
         }
     }
 

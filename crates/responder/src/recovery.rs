@@ -8,6 +8,7 @@ use fastness_sync::lock;
 
 use crate::backing::{Backing, BackingFile, FileId, Mark, Opening};
 use crate::cache::Cache;
+use crate::chunks::Found;
 use crate::error::Error;
 use crate::intent::{Intent, Numbered};
 use crate::medium::CacheMedium;
@@ -48,7 +49,7 @@ impl<M: CacheMedium> Cache<M> {
         let set_mark = |mark| set_mark(&*cache.backing, mark);
         openings.begin(lock(&cache.intents).front(), what, set_mark)?;
         let intents = lock(&cache.intents).recover()?;
-        let recovered = cache.recover(&intents)?;
+        let recovered = cache.recover(&intents, options)?;
         Ok((cache, recovered))
     }
 
@@ -66,22 +67,27 @@ impl<M: CacheMedium> Cache<M> {
     /// 3. While what is in PM goes to files: a chunk is clean, a record of the protocol Log gone, only after
     ///    a sync of the file, whose name is durable by then. What is done again comes to the same.
     /// 4. After that, before the records of names are free: nothing is left to do but that.
-    fn recover(&self, intents: &[Numbered]) -> Result<Recovered, Error> {
+    fn recover(&self, intents: &[Numbered], options: &Options) -> Result<Recovered, Error> {
         let (noted, is_done) = self.names.recover()?;
         let substitute = |noted: &Noted, id| self.names.substitute(noted, id);
         let replayed = replay(&*self.backing, (&noted, is_done), &substitute)?;
         if !noted.is_empty() && !is_done {
             self.names.set_replayed()?;
         }
-        let mut chunks = self.protocol.recover()?;
+        let mut chunks = self.protocol.recover(options.drops_tail)?;
         let mut recovered = Recovered {
             names: noted.len() as u64,
             made_again: replayed.substitutes.len() as u64,
             undone_writes: chunks.undone,
             redone_writes: chunks.redone,
+            left_out: std::mem::take(&mut chunks.left_out),
+            unreadable: chunks.unreadable,
             ..Recovered::default()
         };
-        let named = intents.iter().map(|(_, intent)| intent.file());
+        let named: BTreeSet<FileId> = intents.iter().map(|(_, intent)| intent.file()).collect();
+        let excluded = named.iter().chain(&replayed.gone).copied().collect();
+        let how = (options.recovery_files, options.drops_tail);
+        self.recover_few(&mut chunks, &excluded, &replayed, how, &mut recovered)?;
         let wanted: BTreeSet<FileId> = chunks.files.keys().copied().chain(named).collect();
         let found = self.find(&wanted, &replayed)?;
         // Removed for good: records of names say so, or an intent does, and the file is not there.
@@ -89,7 +95,7 @@ impl<M: CacheMedium> Cache<M> {
         let by_intents =
             intents.iter().filter(|(_, intent)| is_gone(intent)).map(|(_, intent)| intent.file());
         let gone: BTreeSet<FileId> = replayed.gone.iter().copied().chain(by_intents).collect();
-        recovered.records = self.protocol.replay(&found, &gone, &mut chunks)?;
+        recovered.records += self.protocol.replay(&found, &gone, &mut chunks)?;
         for gone in gone.iter().filter_map(|id| chunks.files.remove(id)) {
             self.protocol.give_up_all(gone.key)?;
         }
@@ -105,27 +111,45 @@ impl<M: CacheMedium> Cache<M> {
                 lock(&self.orphans).insert(id, *of_file);
                 continue;
             };
-            let stat = backing.stat().map_err(Error::backing("say what a file is"))?;
-            let (size, modified_ns) = (stat.size.max(of_file.end), stat.modified_ns.max(of_file.modified_ns));
-            self.files.add(self.new_file(id, of_file.key, 0, Arc::clone(backing), (size, modified_ns)));
+            self.add_found(id, of_file, backing)?;
         }
         for &(number, intent) in intents.iter().filter(|(_, intent)| found.contains_key(&intent.file())) {
             self.complete(number, intent, &found[&intent.file()])?;
             recovered.truncations += u64::from(intent.is_truncation());
         }
         // A truncation of a file that is not there waits for it, as its data do.
-        for (_, intent) in intents.iter().filter(|(_, intent)| !found.contains_key(&intent.file())) {
-            lock(&self.orphans).entry(intent.file()).and_modify(|orphan| orphan.has_intent = true);
+        for &(number, intent) in intents.iter().filter(|(_, intent)| !found.contains_key(&intent.file())) {
+            if let Intent::Truncate(id, size) = intent {
+                let waits = |orphan: &mut Found| orphan.truncation = Some((number, size));
+                lock(&self.orphans).entry(id).and_modify(waits);
+            }
         }
         for lost in replayed.substitutes.keys() {
-            self.hand_over(*lost)?;
+            recovered.unreadable += self.hand_over(*lost, options.drops_tail)?;
         }
         self.names.clear()?;
         Ok(recovered)
     }
 
+    /// A file of the directory of which PM has something.
+    pub(crate) fn add_found(
+        &self,
+        id: FileId,
+        of_file: &Found,
+        backing: &Arc<dyn BackingFile>,
+    ) -> Result<(), Error> {
+        let stat = backing.stat().map_err(Error::backing("say what a file is"))?;
+        let size = stat.size.max(of_file.end);
+        // A flush that was cut short may have moved the directory's.
+        let modified_ns = if of_file.end > 0 { of_file.modified_ns } else { stat.modified_ns };
+        let file = self.new_file(id, of_file.key, 0, Arc::clone(backing), (size, modified_ns));
+        file.times.set_settled(of_file.end == 0);
+        self.files.add(file);
+        Ok(())
+    }
+
     /// Finds files in the directory; those that were made again by what they were.
-    fn find(
+    pub(crate) fn find(
         &self,
         wanted: &BTreeSet<FileId>,
         replayed: &Replayed,
@@ -138,15 +162,19 @@ impl<M: CacheMedium> Cache<M> {
 
     /// Gives a file that was made again what PM has of the one that was lost: tags name that one.
     ///
-    /// Persistence: its name is durable already, so its bytes are on return.
-    fn hand_over(&self, lost: FileId) -> Result<(), Error> {
-        let Some(file) = self.files.by_id(lost) else { return Ok(()) };
+    /// Persistence: its name is durable already, so its bytes are on return. With consent, what PM does not
+    /// give is given up; says of how many files that is.
+    pub(crate) fn hand_over(&self, lost: FileId, drops_unreadable: bool) -> Result<u64, Error> {
+        let Some(file) = self.files.by_id(lost) else { return Ok(0) };
         let size = file.size.hold()?;
-        self.protocol.flush(Some(&file))?;
+        let unreadable = match self.protocol.flush(Some(&file)) {
+            Err(Error::Read(_)) if drops_unreadable => 1,
+            flushed => flushed.map(|()| 0)?,
+        };
         let _flush = lock(&file.flush);
         self.protocol.cut(&file, 0, *size)?;
         self.files.remove(&file);
-        Ok(())
+        Ok(unreadable)
     }
 }
 

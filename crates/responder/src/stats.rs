@@ -1,5 +1,9 @@
 //! What a cache has done, and what is in it.
 
+use std::collections::BTreeMap;
+
+use crate::backing::FileId;
+
 /// Counts since the cache was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
@@ -93,16 +97,29 @@ pub struct Status {
     pub forced_flushes: u64,
     /// Changes of names that the directory may lose: PM has records of them.
     pub unsynced_names: u64,
-    /// Inodes of the files whose last flush failed, and the error number; that of the directory if names
-    /// could not be synced.
-    pub failures: Vec<(u64, i32)>,
-    /// Inodes of the files that are being flushed, and for how many ns: a backing store that hangs says
-    /// nothing.
-    pub flushing: Vec<(u64, u64)>,
+    /// The files whose last flush failed, and the error number; the directory if names could not be synced.
+    pub failures: Vec<(FileId, i32)>,
+    /// Of these, files of which PM cannot be read, and at which region offset.
+    pub unreadable: Vec<(FileId, u64)>,
+    /// The files that are being flushed, and for how many ns: a backing store that hangs says nothing.
+    pub flushing: Vec<(FileId, u64)>,
+}
+
+/// What is known of a file that is not in the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Orphan {
+    /// Which file it was.
+    pub file: FileId,
+    /// Its length after the last write that is in PM, in bytes.
+    pub size: u64,
+    /// When that was, in ns since 1970.
+    pub modified_ns: u64,
+    /// Chunks of it in PM; with the protocol Log, syncs.
+    pub chunks: u64,
 }
 
 /// What a recovery did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovered {
     /// Chunks with acknowledged data that the backing store does not have. With the protocol Log: records of
     /// files that are not in the directory any more.
@@ -123,4 +140,10 @@ pub struct Recovered {
     pub truncations: u64,
     /// With the protocol Log: records that were carried out.
     pub records: u64,
+    /// The same, after damage, with consent ([`Options::drop_tail`](crate::Options::drop_tail)): records that
+    /// were left out, of each file.
+    pub left_out: BTreeMap<FileId, u64>,
+    /// And of files that are not known: damaged ones, and those that stand on missing ones. With other
+    /// protocols, files that were made again without what PM does not give of them.
+    pub unreadable: u64,
 }

@@ -90,6 +90,7 @@ impl<M: CacheMedium> Cache<M> {
             if done.is_err() && !Self::has_size(file, size) {
                 return done;
             }
+            file.take_time();
             let before = std::mem::replace(&mut *now, size);
             self.resized(file, before, size);
             self.unfinished(file, size, None);
@@ -105,6 +106,7 @@ impl<M: CacheMedium> Cache<M> {
             return done;
         }
         drop(flush);
+        file.take_time();
         let before = std::mem::replace(&mut *now, size);
         self.resized(file, before, size);
         self.unfinished(file, size, Some(intent));
@@ -141,7 +143,12 @@ impl<M: CacheMedium> Cache<M> {
         if shortens {
             self.keep_last_bytes(file, size)?;
         }
-        file.backing.truncate(size).map_err(Error::backing("set the length of a file"))?;
+        // Again, if a program's call has done so: it is that one's time that counts.
+        file.times.begin(&*file.backing);
+        let set = file.backing.truncate(size).map_err(Error::backing("set the length of a file"));
+        let set = set.and_then(|()| file.restore_time());
+        file.times.end(&*file.backing, 0);
+        set?;
         self.protocol.sync_below(file)?;
         if shortens {
             self.protocol.cut(file, size, before)?;
@@ -179,6 +186,11 @@ impl<M: CacheMedium> Cache<M> {
         };
         self.unfinished(&file, size, Some(number));
         let mut now = file.size.hold()?;
+        if backing.stat().is_ok_and(|stat| stat.size != size) {
+            // The call had not got so far.
+            backing.truncate(size).map_err(Error::backing("set the length of a file"))?;
+        }
+        file.take_time();
         self.truncate_backing(&file, size, i64::MAX as u64)?;
         *now = size;
         Ok(())

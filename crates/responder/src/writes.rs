@@ -19,31 +19,33 @@ enum How {
 }
 
 impl<M: CacheMedium> Cache<M> {
-    /// Writes all of `data` at `offset`. A part of it that is longer than 256 chunks, or than the region has
+    /// Writes `data` at `offset`, and says how much of it: less than all if something failed on the way; the
+    /// next call for the rest says what. A part of it that is longer than 256 chunks, or than the region has
     /// slots, can be found without what follows it after a crash.
     ///
-    /// Persistence: durable on return; with the protocol Log after a sync.
+    /// Persistence: what it says was written is durable on return; with the protocol Log after a sync.
     ///
     /// # Errors
-    /// [`Error`]; a prefix of `data` may have been written.
-    pub fn write(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<(), Error> {
+    /// [`Error`]; nothing was written, unless PM failed, or with the protocol Log the backing store for
+    /// another reason than a lack of room.
+    pub fn write(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize, Error> {
         self.write_how(handle, offset, data, How::Plain)
     }
 
     /// As [`write`](Self::write), and durable on return with every protocol.
     ///
     /// # Errors
-    /// As [`write`](Self::write); what was written may not be durable.
-    pub fn write_synced(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<(), Error> {
+    /// As [`write`](Self::write); with the protocol Log `data` may have been written and not be durable.
+    pub fn write_synced(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize, Error> {
         self.write_how(handle, offset, data, How::Synced)
     }
 
-    fn write_how(&self, handle: &Handle, offset: u64, data: &[u8], how: How) -> Result<(), Error> {
+    fn write_how(&self, handle: &Handle, offset: u64, data: &[u8], how: How) -> Result<usize, Error> {
         let file = &handle.file;
         let end = Self::end_of(offset, data.len())?;
         let inside = file.size.share()?;
         if end <= *inside && !file.is_unfinished.load(Ordering::Relaxed) {
-            return self.write_at(file, offset, data, *inside, how).map(|_| ());
+            return self.write_at(file, offset, data, *inside, how);
         }
         drop(inside);
         let mut size = file.size.hold()?;
@@ -51,13 +53,13 @@ impl<M: CacheMedium> Cache<M> {
         self.extend(file, offset, data, &mut size, how)
     }
 
-    /// Writes all of `data` at the end of the file, whichever that is; returns where it was put.
+    /// Writes `data` at the end of the file, whichever that is; where it was put, and how much of it.
     ///
     /// Persistence: as [`write`](Self::write).
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub fn append(&self, handle: &Handle, data: &[u8]) -> Result<u64, Error> {
+    pub fn append(&self, handle: &Handle, data: &[u8]) -> Result<(u64, usize), Error> {
         self.append_how(handle, data, How::Plain)
     }
 
@@ -65,17 +67,17 @@ impl<M: CacheMedium> Cache<M> {
     ///
     /// # Errors
     /// As [`write_synced`](Self::write_synced).
-    pub fn append_synced(&self, handle: &Handle, data: &[u8]) -> Result<u64, Error> {
+    pub fn append_synced(&self, handle: &Handle, data: &[u8]) -> Result<(u64, usize), Error> {
         self.append_how(handle, data, How::Synced)
     }
 
-    fn append_how(&self, handle: &Handle, data: &[u8], how: How) -> Result<u64, Error> {
+    fn append_how(&self, handle: &Handle, data: &[u8], how: How) -> Result<(u64, usize), Error> {
         let mut size = handle.file.size.hold()?;
         self.finish_truncation(&handle.file)?;
         let offset = *size;
         Self::end_of(offset, data.len())?;
-        self.extend(&handle.file, offset, data, &mut size, how)?;
-        Ok(offset)
+        let done = self.extend(&handle.file, offset, data, &mut size, how)?;
+        Ok((offset, done))
     }
 
     /// Makes durable what was written to a file. Only the protocol Log has anything to do.
@@ -111,7 +113,14 @@ impl<M: CacheMedium> Cache<M> {
     }
 
     /// Writes where the file may get longer.
-    fn extend(&self, file: &File, offset: u64, data: &[u8], size: &mut u64, how: How) -> Result<(), Error> {
+    fn extend(
+        &self,
+        file: &File,
+        offset: u64,
+        data: &[u8],
+        size: &mut u64,
+        how: How,
+    ) -> Result<usize, Error> {
         let before = *size;
         file.check_fits(before, offset + data.len() as u64)?;
         let mut done = 0;
@@ -130,15 +139,18 @@ impl<M: CacheMedium> Cache<M> {
             *size = file.backing.stat().map_or(*size, |stat| stat.size.max(*size));
         }
         self.resized(file, before, *size);
-        result
+        prefix(done, result)
     }
 
-    fn write_at(&self, file: &File, offset: u64, data: &[u8], size: u64, how: How) -> Result<(), Error> {
+    fn write_at(&self, file: &File, offset: u64, data: &[u8], size: u64, how: How) -> Result<usize, Error> {
         let mut done = 0;
         while done < data.len() {
-            done += self.write_part(file, offset + done as u64, &data[done..], size, how)?;
+            match self.write_part(file, offset + done as u64, &data[done..], size, how) {
+                Ok(more) => done += more,
+                Err(error) => return prefix(done, Err(error)),
+            }
         }
-        Ok(())
+        Ok(done)
     }
 
     fn write_part(&self, file: &File, offset: u64, data: &[u8], size: u64, how: How) -> Result<usize, Error> {
@@ -146,5 +158,14 @@ impl<M: CacheMedium> Cache<M> {
             How::Plain => self.protocol.write(file, offset, data, size),
             How::Synced => self.protocol.write_synced(file, offset, data, size),
         }
+    }
+}
+
+/// What a write answers that was made in part: a program that was told of an error would take all of it for
+/// not written.
+fn prefix(done: usize, result: Result<(), Error>) -> Result<usize, Error> {
+    match result {
+        Err(error) if done == 0 => Err(error),
+        _ => Ok(done),
     }
 }

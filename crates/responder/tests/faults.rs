@@ -24,7 +24,7 @@ fn a_full_directory_keeps_data_in_pm_and_says_so() {
     let mut world = World::new(1, 64);
     let (a, b, c) = (world.open("a"), world.open("b"), world.open("c"));
     world.write(&a, 0, &[1; 64]);
-    refuse(&world, |call| matches!(call, Call::Write { grows } if grows > 0), 28);
+    refuse(&world, |call| matches!(call, Call::Write { grows, .. } if grows > 0), 28);
     assert_eq!(errno_of(world.cache().flush()), 28);
     assert_eq!(world.cache().flush().unwrap_err().kind(), ErrorKind::NoSpace);
     let status = world.cache().status().unwrap();
@@ -79,7 +79,7 @@ fn one_file_that_fails_keeps_no_other_from_the_directory() {
     let (a, b) = (world.open("a"), world.open("b"));
     world.write(&a, 0, &[1; 10]);
     world.write(&b, 0, &[2; 10]);
-    refuse(&world, |call| matches!(call, Call::Write { grows: 10 }), 5);
+    refuse(&world, |call| matches!(call, Call::Write { grows: 10, .. }), 5);
     world.backing.put("unrelated", b"");
     let first = Arc::new(AtomicBool::new(true));
     world.backing.set_hook(move |call| match call {
@@ -118,7 +118,7 @@ fn data_of_a_file_that_was_moved_away_stay_in_pm() {
     assert_eq!(world.content(&new), b"of another");
     let cache = world.cache.take().unwrap();
     let (cache, error) = *cache.detach().unwrap_err();
-    assert!(matches!(error, Error::NotFlushed { chunks: 1 }), "{error}");
+    assert!(matches!(error, Error::Orphans { chunks: 1 }), "{error}");
     drop(cache);
     // It comes back, and everything is there.
     world.backing = whole;
@@ -460,4 +460,24 @@ fn a_journalled_write_that_pm_fails_is_given_up() {
     power.poison(0);
     cache.write(&a, 0, &[9; 100]).unwrap();
     assert_eq!(content(&cache), [vec![9; 100], before[100..].to_vec()].concat());
+}
+
+/// A write that finds no room on the way says how much of it there is.
+#[test]
+fn a_write_that_is_made_in_part_says_so() {
+    for protocol in [ProtocolKind::Fr, ProtocolKind::Melo, ProtocolKind::Pmal] {
+        set_protocol(protocol);
+        // Two slots: two chunks are a part, and the third part needs room.
+        let world = World::new(2, 64);
+        let a = world.open("a");
+        refuse(&world, |call| matches!(call, Call::Write { .. }), 28);
+        let (data, end) = ([7; 1000], 256);
+        assert_eq!(world.cache().write(&a, 0, &data).unwrap(), end, "{protocol:?}");
+        assert_eq!(world.content(&a), data[..end], "{protocol:?}");
+        assert_eq!(errno_of(world.cache().write(&a, end as u64, &data)), 28, "{protocol:?}");
+        assert_eq!(errno_of(world.cache().append(&a, &data)), 28, "{protocol:?}");
+        assert_eq!(world.content(&a), data[..end], "{protocol:?}: nothing has changed");
+        world.backing.set_hook(|_| Verdict::Do);
+        assert_eq!(world.cache().append(&a, &data).unwrap(), (end as u64, 1000), "{protocol:?}");
+    }
 }

@@ -169,10 +169,11 @@ fn writes_of_whole_chunks_and_behind_the_end_ask_the_directory_for_nothing() {
     let below = Arc::new(world.open("below"));
     world.hang_at(|call| call == Call::Read);
     let file = below.clone();
-    world.at_once("an append", move |cache| assert_eq!(cache.append(&file, b"end").unwrap(), 3 * CHUNK));
+    world.at_once("an append", move |cache| assert_eq!(cache.append(&file, b"end").unwrap(), (3 * CHUNK, 3)));
     let file = below.clone();
-    world
-        .at_once("a write of a chunk", move |cache| cache.write(&file, CHUNK, &[3; CHUNK as usize]).unwrap());
+    world.at_once("a write of a chunk", move |cache| {
+        assert_eq!(cache.write(&file, CHUNK, &[3; CHUNK as usize]).unwrap(), CHUNK as usize);
+    });
     let file = below.clone();
     world.at_once("a write far behind the end", move |cache| {
         cache.write(&file, 5 * CHUNK + 9, b"far").unwrap();
@@ -199,7 +200,9 @@ fn a_flush_that_hangs_holds_up_no_write_and_is_in_the_status() {
         world.gate.until_waiting(1);
         for at in 1..20 {
             let file = file.clone();
-            world.at_once("a write to the file", move |cache| cache.write(&file, at * 3, b"more").unwrap());
+            world.at_once("a write to the file", move |cache| {
+                assert_eq!(cache.write(&file, at * 3, b"more").unwrap(), 4);
+            });
         }
         let file = file.clone();
         world.at_once("a read of the file", move |cache| assert_eq!(content(cache, &file).len(), 61));

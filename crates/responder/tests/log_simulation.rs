@@ -31,6 +31,8 @@ struct Simulation {
     records: u64,
     trims: u64,
     made_again: u64,
+    /// Writes that were made in part.
+    short: u64,
 }
 
 impl Simulation {
@@ -41,8 +43,21 @@ impl Simulation {
         let media = Media::new(chunks, 64, &mut rng);
         let cache = Some(media.create());
         let (handles, names, files) = (Vec::new(), Names::new(), Vec::new());
-        let (crashes, errors, records, trims, made_again) = (0, 0, 0, 0, 0);
-        Simulation { rng, media, cache, handles, names, files, crashes, errors, records, trims, made_again }
+        let (crashes, errors, records, trims, made_again, short) = (0, 0, 0, 0, 0, 0);
+        Simulation {
+            rng,
+            media,
+            cache,
+            handles,
+            names,
+            files,
+            crashes,
+            errors,
+            records,
+            trims,
+            made_again,
+            short,
+        }
     }
 
     fn cache(&self) -> &Cache<Pm> {
@@ -141,18 +156,42 @@ impl Simulation {
         let offset = if is_append { end } else { self.rng.index(1000) };
         let data = self.rng.bytes(len);
         let (cache, handle) = (self.cache.as_ref().unwrap(), &self.handles[at].1);
-        let result = match (is_append, is_synced) {
-            (true, true) => cache.append_synced(handle, &data).map(drop),
-            (true, false) => cache.append(handle, &data).map(drop),
+        let written = match (is_append, is_synced) {
+            (true, true) => cache.append_synced(handle, &data).map(|(_, done)| done),
+            (true, false) => cache.append(handle, &data).map(|(_, done)| done),
             (false, true) => cache.write_synced(handle, offset as u64, &data),
             (false, false) => cache.write(handle, offset as u64, &data),
         };
         let mut after = self.files[file].clone();
-        match is_synced && result.is_ok() && !self.media.power.is_off() {
-            true => after.write_synced(offset, &data),
-            false => after.write(offset, &data),
+        let is_alive = !self.media.power.is_off();
+        // A lack of room that is told as an error has changed nothing.
+        let is_full = written.as_ref().is_err_and(|error| error.errno() == 28);
+        let done = match &written {
+            Ok(done) if is_alive => *done,
+            Err(Error::Backing { action: "write to a file", .. }) if is_alive && is_full => 0,
+            // The directory failed otherwise, perhaps after the write.
+            Err(_) if is_alive => self.prefix_found(at, offset, &data),
+            _ => len,
+        };
+        self.short += u64::from(done > 0 && done < len);
+        match is_synced && written.is_ok() && is_alive {
+            true => after.write_synced(offset, &data[..done]),
+            false if done > 0 => after.write(offset, &data[..done]),
+            false => {}
         }
-        self.settle_content(result, file, after);
+        self.settle_content(written.map(drop), file, after);
+    }
+
+    /// How much of a write the file has.
+    fn prefix_found(&self, at: usize, offset: usize, data: &[u8]) -> usize {
+        let (file, handle) = &self.handles[at];
+        let found = self.media.quietly(|| content(self.cache(), handle).unwrap());
+        let is_it = |done: &usize| {
+            let mut after = self.files[*file].clone();
+            after.write(offset, &data[..*done]);
+            after.now == found
+        };
+        (1..=data.len()).rev().find(is_it).unwrap_or(0)
     }
 
     fn sync(&mut self, at: usize) {
@@ -337,6 +376,7 @@ impl Simulation {
 #[test]
 fn what_was_synced_survives() {
     let (mut crashes, mut errors, mut records, mut trims, mut made_again) = (0, 0, 0, 0, 0);
+    let mut short = 0;
     let count = simulate(500, |seed| {
         let mut simulation = Simulation::new(seed);
         simulation.run();
@@ -345,10 +385,13 @@ fn what_was_synced_survives() {
         records += simulation.records;
         trims += simulation.trims;
         made_again += simulation.made_again;
+        short += simulation.short;
     });
     let text = format!(
-        "{crashes} crashes, {errors} errors, {records} records, {trims} trims, {made_again} made again"
+        "{crashes} crashes, {errors} errors, {records} records, {trims} trims, {made_again} made again, {short} \
+         short writes"
     );
+    assert!(2 * short >= count || count < 50, "{text}");
     assert!(crashes >= count && errors >= count || count < 50, "{text}");
     assert!(records >= 5 * count && trims >= count || count < 50, "{text}");
     assert!(2 * made_again >= count || count < 50, "{text}");

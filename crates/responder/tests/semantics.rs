@@ -99,7 +99,7 @@ fn holes_read_as_zeroes_and_lengths_are_never_stale() {
     world.write(&file, 300, b"end");
     assert_eq!(world.cache().stat(&file).unwrap().size, 303);
     assert_eq!(world.cache().stat_path(Path::new("a")).unwrap().size, 303);
-    assert_eq!(world.cache().append(&file, b", and after it").unwrap(), 303);
+    assert_eq!(world.cache().append(&file, b", and after it").unwrap(), (303, 14));
     let expected = [vec![0; 300], b"end, and after it".to_vec()].concat();
     assert_eq!(world.content(&file), expected);
     let modified = world.cache().stat(&file).unwrap().modified_ns;

@@ -105,6 +105,13 @@ fn a_client_and_the_server_see_what_the_other_writes() {
     expected.truncate(4500);
     expected.extend([5; 4]);
     assert_eq!(fs::read(served.folder.path().join("directory/file")).unwrap(), expected);
+    // The time of a truncation counts at once.
+    let before = client.current(&leased).unwrap().1;
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    served.cache.truncate(&served.file, 4400).unwrap();
+    served.cache.truncate(&served.file, 4504).unwrap();
+    let now = (client.current(&leased).unwrap().1, served.cache.stat(&served.file).unwrap().modified_ns);
+    assert!(now.0 == now.1 && now.0 > before + 10_000_000, "{before}, then {now:?}");
     // The time counts up, whoever writes.
     let before = client.current(&leased).unwrap().1;
     served.cache.write(&served.file, 0, &[6]).unwrap();
@@ -450,7 +457,7 @@ fn many_write_at_once() {
                 });
             });
         }
-        write(2, &|at, data| served.cache.write(&served.file, at, data).unwrap());
+        write(2, &|at, data| assert_eq!(served.cache.write(&served.file, at, data).unwrap(), data.len()));
     });
     drop(flusher);
     served.cache.flush().unwrap();

@@ -149,5 +149,5 @@ fn several_files_are_written_before_the_first_is_synced() {
         Verdict::Do
     });
     world.cache().tend().unwrap();
-    assert_eq!(*calls.lock().unwrap(), [[Call::Write { grows: 1 }; 3], [Call::Sync; 3]].concat());
+    assert_eq!(*calls.lock().unwrap(), [[Call::Write { len: 1, grows: 1 }; 3], [Call::Sync; 3]].concat());
 }

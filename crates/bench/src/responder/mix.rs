@@ -12,7 +12,7 @@ use std::time::Duration;
 use fastness_responder::{Handle, ProtocolKind};
 
 use super::cached::{Cached, PROTOCOLS, fill};
-use crate::error::Result;
+use crate::error::{Result, ensure};
 use crate::folder::Folder;
 use crate::measure::{Pair, by_turns, in_parallel};
 use crate::pool::{Numbers, noise};
@@ -136,7 +136,9 @@ impl Target for Behind<'_> {
     }
 
     fn write(&self, file: usize, offset: u64, data: &[u8]) -> Result<()> {
-        Ok(self.cached.cache.write(&self.files[file], offset, data)?)
+        let done = self.cached.cache.write(&self.files[file], offset, data)?;
+        ensure!(done == data.len(), "a write was made in part");
+        Ok(())
     }
 
     fn sync(&self, file: usize) -> Result<()> {

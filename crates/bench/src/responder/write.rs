@@ -5,7 +5,7 @@ use fastness_responder::{Handle, ProtocolKind};
 
 use super::cached::{Cached, PROTOCOLS};
 use super::mix::PERIOD;
-use crate::error::Result;
+use crate::error::{Result, ensure};
 use crate::folder::Folder;
 use crate::measure::{Pair, Spread, by_turns, in_parallel, time_ns};
 use crate::medium::emulated_pm;
@@ -39,7 +39,9 @@ impl<'a> Writer<'a> {
     }
 
     fn write(&mut self, block: u64) -> Result<()> {
-        Ok(self.cached.cache.write_synced(self.file, block * self.data.len() as u64, &self.data)?)
+        let done = self.cached.cache.write_synced(self.file, block * self.data.len() as u64, &self.data)?;
+        ensure!(done == self.data.len(), "a write was made in part");
+        Ok(())
     }
 
     fn turn(&mut self) -> Result<f64> {

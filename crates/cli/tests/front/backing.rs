@@ -7,6 +7,7 @@ use std::process::Command;
 use rustix::io::Errno;
 use rustix::process::Signal;
 
+use crate::mapping::Mapping;
 use crate::{Mounted, folder, mounted};
 
 fn mount_tool(arguments: &[&str], files: &Mounted) {
@@ -47,6 +48,7 @@ fn a_full_directory_keeps_what_was_acknowledged_in_pm_and_says_so() {
     let text = String::from_utf8(status.stdout).unwrap();
     assert_eq!(status.status.code(), Some(1));
     assert!(text.contains("cannot be flushed") && text.contains("No space left"), "{text}");
+    assert!(text.contains(" a (inode "), "{text}");
     assert_eq!(fs::read(files.at("a")).unwrap(), data);
     // The region holds 8 MiB: what does not fit any more is refused.
     let file = File::options().write(true).open(files.at("a")).unwrap();
@@ -56,7 +58,10 @@ fn a_full_directory_keeps_what_was_acknowledged_in_pm_and_says_so() {
     assert_eq!(fs::read(files.at("a")).unwrap()[..data.len()], data);
     files.signal(Signal::KILL);
     files.ended();
-    assert!(files.bench.fails("responder recover pm", 5).contains("No space left"));
+    let status = String::from_utf8(files.bench.run("responder status pm").stdout).unwrap();
+    assert!(status.contains(" of a (inode ") && status.contains("bytes free"), "{status}");
+    let said = files.bench.fails("responder recover pm", 5);
+    assert!(said.contains("No space left") && said.contains("dir/a ("), "{said}");
     assert!(files.bench.fails("responder detach pm", 5).contains("No space left"));
     // It can be mounted, and has everything; without the filler there is room for what it started with.
     files.mount("");
@@ -67,6 +72,43 @@ fn a_full_directory_keeps_what_was_acknowledged_in_pm_and_says_so() {
     let ended = files.ended();
     assert!(ended.status.success(), "{ended:?}");
     assert_eq!(fs::read(files.below("a")).unwrap(), data[..900 << 10]);
+}
+
+/// Each write says how much of it is there, and one that fails has changed nothing.
+#[test]
+fn a_write_to_a_full_directory_says_how_much_of_it_is_there() {
+    for protocol in ["fr", "melov", "pmal", "log"] {
+        let Some(mut small) = small() else { return };
+        let files = &mut small.0;
+        fs::write(files.below("filler"), vec![1; 500 << 10]).unwrap();
+        files.mount(&format!("--protocol {protocol}"));
+        let file = File::options().create_new(true).write(true).open(files.at("a")).unwrap();
+        // Several requests of whole chunks: PMAL flushes a chunk before it is written to again, which fails.
+        let data: Vec<u8> = (0..586 * 1024_u32).flat_map(|n| n.to_le_bytes()).collect();
+        let (mut whole, mut short) = (Vec::new(), 0);
+        let refused = loop {
+            match file.write_at(&data, whole.len() as u64) {
+                Ok(done) => {
+                    whole.extend_from_slice(&data[..done]);
+                    short += u32::from(done < data.len());
+                }
+                Err(error) => break error,
+            }
+            assert_eq!(file.metadata().unwrap().len(), whole.len() as u64, "{protocol}");
+            assert!(whole.len() < 64 << 20, "{protocol}: the directory is full");
+        };
+        assert_eq!(refused.raw_os_error(), Some(Errno::NOSPC.raw_os_error()), "{protocol}");
+        assert!(short > 0, "{protocol}: no write was made in part");
+        assert_eq!(file.metadata().unwrap().len(), whole.len() as u64, "{protocol}");
+        assert!(fs::read(files.at("a")).unwrap() == whole, "{protocol}: other bytes");
+        fs::remove_file(files.below("filler")).unwrap();
+        mount_tool(&["-o", "remount,size=64M"], files);
+        drop(file);
+        files.signal(Signal::INT);
+        let ended = files.ended();
+        assert!(ended.status.success(), "{ended:?}");
+        assert!(fs::read(files.below("a")).unwrap() == whole, "{protocol}: other bytes below");
+    }
 }
 
 #[test]
@@ -120,4 +162,22 @@ fn a_mount_in_use_stays_until_it_is_asked_for_twice() {
     assert!(ended.status.success(), "{ended:?}");
     assert!(file.write_all_at(b"late", 8).is_err());
     assert_eq!(fs::read(files.below("a")).unwrap(), b"textmore");
+}
+
+/// Nobody writes the rest of a page of a mapping.
+#[test]
+fn pages_of_a_mapping_that_do_not_fit_are_an_error() {
+    let Some(mut small) = small() else { return };
+    let files = &mut small.0;
+    files.mount("--protocol log");
+    let file = File::options().create_new(true).read(true).write(true).open(files.at("a")).unwrap();
+    // A hole, for which there will be no room.
+    file.set_len(1 << 20).unwrap();
+    fs::write(files.below("filler"), vec![1; 900 << 10]).unwrap();
+    let mapping = Mapping::of(&file, 1 << 20);
+    mapping.write(0, &vec![7; 1 << 20]);
+    assert!(mapping.sync().and_then(|()| rustix::fs::fsync(&file)).is_err());
+    drop(mapping);
+    drop(file);
+    fs::remove_file(files.below("filler")).unwrap();
 }

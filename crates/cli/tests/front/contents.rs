@@ -2,10 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::symlink;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
 
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, SeekFrom, StatxFlags, fallocate, seek};
 use rustix::io::Errno;
 
 use crate::{folder, mounted};
@@ -98,4 +98,32 @@ fn a_write_that_the_directory_can_never_take_is_refused() {
     assert_eq!(file.metadata().unwrap().size(), plain.metadata().unwrap().size());
     drop(file);
     files.bench.ok("responder flush pm");
+}
+
+/// What `tar` takes for a file that changes as it is read.
+#[test]
+fn a_flush_moves_no_time_that_was_seen() {
+    let Some(mut files) = mounted() else { return };
+    let times = |path: &Path| {
+        let flags = AtFlags::STATX_FORCE_SYNC;
+        let found = rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS).unwrap();
+        [found.stx_mtime, found.stx_ctime].map(|time| (time.tv_sec, time.tv_nsec))
+    };
+    let path = files.at("file");
+    for round in 0..3 {
+        fs::write(&path, format!("round {round}")).unwrap();
+        let before = times(&path);
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        files.bench.ok("responder flush pm");
+        assert_eq!(times(&path), before);
+        let below = fs::metadata(files.below("file")).unwrap();
+        assert_eq!((below.mtime(), below.mtime_nsec()), (before[0].0, i64::from(before[0].1)));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640 + round)).unwrap();
+        let changed = times(&path);
+        assert!(changed[0] == before[0] && changed[1] > before[1], "{before:?}, {changed:?}");
+        files.bench.ok("responder flush pm");
+        assert_eq!(times(&path), changed);
+    }
+    files.signal(rustix::process::Signal::INT);
+    assert!(files.ended().status.success());
 }

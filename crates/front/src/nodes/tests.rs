@@ -197,3 +197,16 @@ fn a_file_that_is_being_renamed_is_found() {
         }
     });
 }
+
+#[test]
+fn a_file_is_named_by_where_it_was_found() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("a/b")).unwrap();
+    fs::write(folder.path("a/b/c"), "").unwrap();
+    let id = Stat::from(&fs::metadata(folder.path("a/b/c")).unwrap()).id;
+    assert_eq!(folder.nodes.place(id), None, "nobody has looked it up");
+    let below = folder.find(folder.find(ROOT, "a"), "b");
+    folder.find(below, "c");
+    assert_eq!(folder.nodes.place(id), Some("a/b/c".into()));
+    assert_eq!(folder.nodes.place(FileId { generation: id.generation + 1, ..id }), None, "another file");
+}

@@ -48,8 +48,15 @@ impl From<&fs::Metadata> for Stat {
             size: metadata.len(),
             links: metadata.nlink(),
             modified_ns: nanoseconds(metadata.modified()),
+            changed_ns: changed(metadata),
         }
     }
+}
+
+/// In ns since 1970; 0: before that.
+fn changed(metadata: &fs::Metadata) -> u64 {
+    let ns = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
+    u64::try_from(ns).unwrap_or(0)
 }
 
 impl Directory {
@@ -283,8 +290,14 @@ impl BackingFile for DirectoryFile {
 
     /// Through the page cache: the sync gives the device all of it at once, and readers keep their pages
     /// (`docs/adr/2026-11-27-flushes-through-the-page-cache.md`).
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.writer()?.write_all_at(data, offset)
+    fn write_some(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
+        let writer = self.writer()?;
+        loop {
+            match writer.write_at(data, offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                written => return written,
+            }
+        }
     }
 
     /// The advice makes Linux begin to write what is dirty; what is being written stays in the page cache.

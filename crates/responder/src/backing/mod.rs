@@ -62,6 +62,8 @@ pub struct Stat {
     pub links: u64,
     /// When it was last modified, in ns since 1970.
     pub modified_ns: u64,
+    /// When it was last changed (ctime), in ns since 1970.
+    pub changed_ns: u64,
 }
 
 /// An open file of the backing store.
@@ -78,11 +80,27 @@ pub trait BackingFile: Send + Sync + fmt::Debug {
     /// As above.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
+    /// Writes as much from the beginning of `data` as there is room for, and says how much: at least a byte.
+    /// Durable after [`sync`](Self::sync) only.
+    ///
+    /// # Errors
+    /// As above; nothing was written where the reason is a lack of room, otherwise any part.
+    fn write_some(&self, offset: u64, data: &[u8]) -> io::Result<usize>;
+
     /// Writes all of `data`. Durable after [`sync`](Self::sync) only.
     ///
     /// # Errors
     /// As above; any part of `data` may have been written.
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            match self.write_some(offset + done as u64, &data[done..])? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                more => done += more,
+            }
+        }
+        Ok(())
+    }
 
     /// What was written there is about to be synced, after other files are written: the store may begin.
     fn begin_sync(&self, _offset: u64, _len: u64) {}

@@ -30,6 +30,12 @@ struct Written {
     tag: Tag,
 }
 
+/// Chunks that were given to the backing store, and the first that PM does not give: the others go on.
+struct CopiedOut {
+    written: Vec<Written>,
+    unreadable: Result<(), Error>,
+}
+
 impl<M: CacheMedium> ChunkStore<M> {
     /// Which chunks are dirty: keys and indices, in order. The groups that have none are no longer noted.
     fn dirty_chunks(&self, only: Option<u64>) -> Result<Vec<(u64, u64)>, Error> {
@@ -152,13 +158,19 @@ impl<M: CacheMedium> ChunkStore<M> {
     }
 
     /// Syncs what was written. The caller holds `flush` of the file, and did while it was written.
-    fn end_flush(&self, file: &File, written: Result<Vec<Written>, Error>) -> Result<(), Error> {
-        let result = written.and_then(|written| {
+    fn end_flush(&self, file: &File, copied: Result<CopiedOut, Error>) -> Result<(), Error> {
+        let result = copied.and_then(|CopiedOut { written, unreadable }| {
             if !written.is_empty() {
                 file.backing.sync().map_err(Error::backing("sync a file"))?;
             }
-            self.mark_clean(&written)
+            self.mark_clean(&written)?;
+            unreadable
         });
+        let place = match &result {
+            Err(Error::Read(error)) => error.region_offset,
+            _ => 0,
+        };
+        file.unreadable_at.store(place, Ordering::Relaxed);
         file.flushing_since_ns.store(0, Ordering::Relaxed);
         if let Some(files) = self.files.as_ref().filter(|_| result.is_err()) {
             files.note_trouble();
@@ -168,35 +180,40 @@ impl<M: CacheMedium> ChunkStore<M> {
     }
 
     /// Writes chunks of a file; `is_one_of_many`: others are written before it is synced.
-    fn write_out(&self, file: &File, indices: &[u64], is_one_of_many: bool) -> Result<Vec<Written>, Error> {
-        let written = self.copy_out(file, indices, |offset, data| {
+    fn write_out(&self, file: &File, indices: &[u64], is_one_of_many: bool) -> Result<CopiedOut, Error> {
+        file.times.begin(&*file.backing);
+        let copied = self.copy_out(file, indices, |offset, data| {
             file.backing.write_at(offset, data)?;
             if is_one_of_many {
                 file.backing.begin_sync(offset, data.len() as u64);
             }
             Ok(())
-        })?;
-        if let Some(modified_ns) = written.iter().map(|written| written.tag.timestamp).max() {
-            file.backing.set_modified(modified_ns).map_err(Error::backing("set a file's time"))?;
-        }
-        Ok(written)
+        });
+        let last_ns = |copied: &CopiedOut| copied.written.iter().map(|written| written.tag.timestamp).max();
+        let last_ns = copied.as_ref().ok().and_then(last_ns);
+        // Also if it has failed after a part: that has moved the time.
+        let restored = file.restore_time();
+        file.times.set_settled(restored.is_ok());
+        file.times.end(&*file.backing, last_ns.unwrap_or(0));
+        restored.and(copied)
     }
 
     /// Gives the backing store what only PM has of a file that has lost its last name. None of that is ever
     /// durable. The caller holds `flush` of the file.
     pub(crate) fn leave(&self, file: &File, size: u64) -> Result<(), Error> {
         let indices = self.dirty_before(file, size)?;
-        self.copy_out(file, &indices, |offset, data| file.backing.write_at(offset, data)).map(drop)
+        self.copy_out(file, &indices, |offset, data| file.backing.write_at(offset, data))?.unreadable
     }
 
-    /// Copies dirty chunks of a file.
+    /// Copies dirty chunks of a file, all that can be read.
     fn copy_out(
         &self,
         file: &File,
         indices: &[u64],
         write: impl Fn(u64, &[u8]) -> std::io::Result<()>,
-    ) -> Result<Vec<Written>, Error> {
+    ) -> Result<CopiedOut, Error> {
         let (mut written, mut run, mut start) = (Vec::with_capacity(indices.len()), Vec::new(), 0);
+        let mut unreadable = Ok(());
         for &index in indices {
             let (number, slot) = self.place(file.key, index);
             let offset = self.geometry.offset_of(index);
@@ -209,11 +226,16 @@ impl<M: CacheMedium> ChunkStore<M> {
             let Some((chunk, tag)) = found else { continue };
             let at = run.len();
             run.resize(at + self.valid_bytes(index, tag.size), 0);
-            group.read_chunk(chunk, 0, &mut run[at..])?;
-            written.push(Written { group: number, chunk, tag });
+            match group.read_chunk(chunk, 0, &mut run[at..]) {
+                Ok(()) => written.push(Written { group: number, chunk, tag }),
+                Err(error) => {
+                    run.truncate(at);
+                    unreadable = unreadable.and(Err(error));
+                }
+            }
         }
         write_run(start, &mut run, &write)?;
-        Ok(written)
+        Ok(CopiedOut { written, unreadable })
     }
 
     /// Says of chunks that the backing store has them, unless they have changed since.

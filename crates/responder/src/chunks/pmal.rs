@@ -141,11 +141,12 @@ impl<M: CacheMedium> ChunkStore<M> {
 
     /// Gives a write to the backing store, byte by byte; it is durable there with the next flush.
     fn give(&self, file: &File, write: &Write<'_>) {
+        file.times.begin(&*file.backing);
         let given = file.backing.write_at(write.offset, write.data);
-        if given.is_ok() && self.gives_times {
-            // As with the bytes: a flush sets it again.
-            let _ = file.backing.set_modified(file.modified_ns().load(Ordering::Relaxed));
-        }
+        // As with the bytes: a flush sets it again.
+        let is_set = given.is_ok() && self.gives_times && file.restore_time().is_ok();
+        file.times.set_settled(is_set);
+        file.times.end(&*file.backing, file.modified_ns().load(Ordering::Relaxed));
     }
 
     /// Gives up the chunks of writes that had not committed, before any tag is looked at.

@@ -22,8 +22,17 @@ pub(crate) struct Found {
     /// The key of the next file is beyond this many chunks.
     pub(crate) chunks: u64,
     pub(crate) modified_ns: u64,
-    /// Its truncation is not completed.
-    pub(crate) has_intent: bool,
+    /// Its length after the last write.
+    pub(crate) size: u64,
+    /// Its truncation is not completed: number of the intent, and to which length.
+    pub(crate) truncation: Option<(usize, u64)>,
+}
+
+impl Found {
+    /// Of a file of which nothing is known but its key.
+    pub(crate) fn new(key: u64) -> Found {
+        Found { key, dirty_chunks: 0, end: 0, chunks: 0, modified_ns: 0, size: 0, truncation: None }
+    }
 }
 
 /// The files that have dirty chunks.
@@ -34,6 +43,10 @@ pub(crate) struct DirtyFiles {
     pub(crate) undone: u64,
     /// Writes in place that were made again.
     pub(crate) redone: u64,
+    /// With the protocol Log, after damage, with consent: records that are left out of each file, and others
+    /// that are not readable or stand on such.
+    pub(crate) left_out: BTreeMap<FileId, u64>,
+    pub(crate) unreadable: u64,
 }
 
 impl<M: CacheMedium> ChunkStore<M> {
@@ -141,16 +154,16 @@ impl<M: CacheMedium> ChunkStore<M> {
     fn count(&self, chunks: &mut DirtyFiles, tag: &Tag) -> Result<(), Error> {
         let start = self.geometry.offset_of(tag.index);
         let end = start + self.valid_bytes(tag.index, tag.size) as u64;
-        let new =
-            Found { key: tag.key, dirty_chunks: 0, end: 0, chunks: 0, modified_ns: 0, has_intent: false };
-        let found = chunks.files.entry(tag.file).or_insert(new);
+        let found = chunks.files.entry(tag.file).or_insert_with(|| Found::new(tag.key));
         if found.key != tag.key {
             return Err(Error::Keys { inode: tag.file.inode });
         }
         found.dirty_chunks += 1;
         found.end = found.end.max(end);
         found.chunks = found.chunks.max(tag.index + 1);
-        found.modified_ns = found.modified_ns.max(tag.timestamp);
+        if tag.timestamp > found.modified_ns {
+            (found.modified_ns, found.size) = (tag.timestamp, tag.size);
+        }
         Ok(())
     }
 
@@ -169,6 +182,32 @@ impl<M: CacheMedium> ChunkStore<M> {
             Ok(())
         })?;
         Ok(count)
+    }
+
+    /// Shows each dirty chunk of a file, in any order: where it begins, and its bytes.
+    ///
+    /// # Errors
+    /// PM cannot be read; those of `see`.
+    pub(crate) fn show_dirty(
+        &self,
+        key: u64,
+        see: &mut impl FnMut(u64, &[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for number in 0..self.groups.len() {
+            let mut found = Vec::new();
+            let group = self.hold(number)?;
+            for chunk in (0..group.len()).filter(|chunk| group.dirty >> chunk & 1 == 1) {
+                let tag = group.tag(chunk)?;
+                if tag.key == key && !tag.is_superseded_by(&group.tag(chunk ^ 1)?) {
+                    let mut bytes = vec![0; self.valid_bytes(tag.index, tag.size)];
+                    group.read_chunk(chunk, 0, &mut bytes)?;
+                    found.push((self.geometry.offset_of(tag.index), bytes));
+                }
+            }
+            drop(group);
+            found.iter().try_for_each(|(offset, bytes)| see(*offset, bytes))?;
+        }
+        Ok(())
     }
 
     /// Gives up all chunks of a file that has no name any more.

@@ -24,9 +24,18 @@ impl<M: CacheMedium> LogStore<M> {
     /// The caller holds `flush` and `real` of the file.
     pub(super) fn write_again(&self, file: &File) -> Result<(), Error> {
         let _writing = write(&file.logged.writing);
+        let stat = file.backing.stat().map_err(Error::backing("say what a file is"))?;
+        // A program has written all of it earlier.
+        file.times.begin(&*file.backing);
+        let written = self.write_all_again(file, stat.size);
+        let set = file.set_time(stat.modified_ns);
+        file.times.end(&*file.backing, 0);
+        written.and(set)
+    }
+
+    /// It may just have been cut, under an intent: nothing makes it longer again than `size`.
+    fn write_all_again(&self, file: &File, size: u64) -> Result<(), Error> {
         let state = lock(&file.logged.state).clone();
-        // It may just have been cut, under an intent: nothing makes it longer again.
-        let size = file.backing.stat().map_err(Error::backing("say what a file is"))?.size;
         rewrite_unsynced(file, &state.unsynced, size)?;
         if !state.is_live() {
             return Ok(());

@@ -23,6 +23,8 @@
 //!    durable before that is acknowledged, or the intent of it is wiped. Until then carrying out the earlier
 //!    ones is right: a truncation has an intent, and is made again after that.
 //!
+//! A log whose records are damaged is not carried out in part unless that is asked for (`damage`).
+//!
 //! A sync of the backing store that fails may have dropped pages, and the next one then succeeds without
 //! them. So what was to be synced is written again first: from the records, except where newer bytes are
 //! (`again`).
@@ -31,6 +33,7 @@
 //! use, or after a second.
 
 mod again;
+mod damage;
 mod medium;
 mod orphans;
 mod record;
@@ -42,7 +45,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastness_pmlog::{CreateOptions, OpenOptions, RecordLog, Recovery};
-use fastness_prb::Alignment;
+use fastness_prb::{Alignment, EntryId};
 use fastness_sync::atomic::{AtomicU64, Ordering};
 use fastness_sync::{Mutex, RwLock, lock};
 
@@ -56,6 +59,7 @@ use crate::stats::Status;
 
 use medium::LogRange;
 use orphans::Orphans;
+use record::{Record, What};
 use trim::Trimming;
 
 pub(crate) use recover::records_of;
@@ -70,8 +74,25 @@ type OpenLog<M> = RecordLog<LogRange<M>>;
 #[derive(Debug)]
 struct Claimed<M: CacheMedium> {
     recovery: Recovery<LogRange<M>>,
+    counting: Counting,
+    /// Files of which the records have been carried out already.
+    done: BTreeSet<FileId>,
+}
+
+/// Which records are carried out.
+#[derive(Debug)]
+struct Counting {
     /// Of each file, up to which number they do not count.
     settled: BTreeMap<FileId, u64>,
+    /// The first record that is not carried out: the log is damaged.
+    end: EntryId,
+}
+
+impl Counting {
+    fn counts(&self, id: EntryId, record: &Record) -> bool {
+        let is_settled = self.settled.get(&record.file).is_some_and(|settled| record.number <= *settled);
+        record.what != What::Settled && !is_settled && id < self.end
+    }
 }
 
 /// What has become of the log.
@@ -202,11 +223,11 @@ impl<M: CacheMedium> LogStore<M> {
 
 impl<M: CacheMedium> Protocol for LogStore<M> {
     fn write(&self, file: &File, offset: u64, data: &[u8], _: u64) -> Result<usize, Error> {
-        self.write_file(file, offset, data).map(|()| data.len())
+        self.write_file(file, offset, data)
     }
 
     fn write_synced(&self, file: &File, offset: u64, data: &[u8], size: u64) -> Result<usize, Error> {
-        self.write_durably(file, offset, data, size).map(|()| data.len())
+        self.write_durably(file, offset, data, size)
     }
 
     fn sync(&self, file: &File, size: u64) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastness_pmlog::{RecordLog, RecoverError, Recovery};
-use fastness_prb::EntryId;
+use fastness_prb::{EntryId, OnLoss};
 use fastness_sync::{lock, write};
 
 use crate::backing::{BackingFile, FileId};
@@ -12,29 +12,64 @@ use crate::chunks::{DirtyFiles, Found};
 use crate::error::{Error, LogError};
 use crate::geometry::Geometry;
 use crate::medium::CacheMedium;
+use crate::stats::Orphan;
 
+use super::damage::{Damage, END};
 use super::medium::LogRange;
 use super::orphans::{Changed, Orphans};
 use super::record::{Record, What};
-use super::{Claimed, LogStore, Stage, open_options};
+use super::{Claimed, Counting, LogStore, Stage, open_options};
 
 /// What the records say of one file.
 #[derive(Debug, Default)]
 struct Said {
-    numbers: Vec<u64>,
+    records: Vec<(EntryId, u64)>,
     settled: u64,
 }
 
 impl Said {
-    fn note(&mut self, record: &Record) {
+    fn note(&mut self, id: EntryId, record: &Record) {
         match record.what {
-            What::Data { .. } => self.numbers.push(record.number),
+            What::Data { .. } => self.records.push((id, record.number)),
             What::Settled => self.settled = self.settled.max(record.number),
         }
     }
 
-    fn count(&self) -> u64 {
-        self.numbers.iter().filter(|&&number| number > self.settled).count() as u64
+    /// Records that count: those before `end`, and the others.
+    fn counts(&self, end: EntryId) -> (u64, u64) {
+        let count = |is_before: bool| {
+            let mut ids = self.records.iter().filter(|(_, number)| *number > self.settled);
+            ids.by_ref().filter(|(id, _)| (*id < end) == is_before).count() as u64
+        };
+        (count(true), count(false))
+    }
+}
+
+/// What the records of a log say.
+#[derive(Debug)]
+struct Looked {
+    files: BTreeMap<FileId, Said>,
+    damage: Option<Damage>,
+}
+
+impl Looked {
+    /// The first record that is not carried out.
+    fn end(&self) -> EntryId {
+        self.damage.as_ref().map_or(END, |damage| damage.at)
+    }
+
+    fn counts(&self, is_before: bool) -> impl Iterator<Item = (FileId, u64)> {
+        let end = self.end();
+        let count = move |said: &Said| if is_before { said.counts(end).0 } else { said.counts(end).1 };
+        let counts = self.files.iter().map(move |(file, said)| (*file, count(said)));
+        counts.filter(|(_, count)| *count > 0)
+    }
+
+    /// The error of a log that is not carried out in part without consent.
+    fn refusal(&self) -> Option<LogError> {
+        let damage = self.damage.as_ref()?;
+        let sum = |is_before| self.counts(is_before).map(|(_, count)| count).sum::<u64>();
+        Some(damage.error(sum(true), sum(false)))
     }
 }
 
@@ -42,49 +77,94 @@ fn decoded(id: EntryId, bytes: &[u8]) -> Result<(Record, &[u8]), Error> {
     Record::decode(bytes).ok_or_else(|| LogError::Record { id }.into())
 }
 
-fn look<M: CacheMedium>(recovery: &Recovery<LogRange<M>>) -> Result<BTreeMap<FileId, Said>, Error> {
-    let mut said: BTreeMap<FileId, Said> = BTreeMap::new();
+/// Opens the log; nothing of it is changed, so what is lost is decided after that.
+fn open<M: CacheMedium>(
+    range: LogRange<M>,
+    geometry: &Geometry,
+) -> Result<(Recovery<LogRange<M>>, Looked), Error> {
+    let options = open_options(geometry).on_loss(OnLoss::DropTail);
+    let recovery = RecordLog::open(range, &options).map_err(LogError::from)?;
+    let (mut files, mut ids): (BTreeMap<FileId, Said>, _) = (BTreeMap::new(), Vec::new());
     let looked = recovery.look(|id, bytes| {
         let (record, _) = decoded(id.entry, bytes)?;
-        said.entry(record.file).or_default().note(&record);
+        ids.push(id.entry);
+        files.entry(record.file).or_default().note(id.entry, &record);
         Ok(())
     });
     looked.map_err(stopped)?;
-    Ok(said)
+    let damage = Damage::of(recovery.loss(), recovery.hidden(), recovery.dropped(), &ids);
+    Ok((recovery, Looked { files, damage }))
 }
 
-/// How many records of each file a recovery would carry out, by inode; nothing is changed.
-pub(crate) fn records_of<M: CacheMedium>(range: M, geometry: &Geometry) -> Result<BTreeMap<u64, u64>, Error> {
-    let recovery = RecordLog::open(LogRange::new(range), &open_options(geometry)).map_err(LogError::from)?;
-    let counts = look(&recovery)?.into_iter().map(|(file, said)| (file.inode, said.count()));
-    Ok(counts.filter(|(_, count)| *count > 0).collect())
+/// How many records of each file a recovery would carry out, and what is damaged; nothing is changed.
+pub(crate) fn records_of<M: CacheMedium>(
+    range: M,
+    geometry: &Geometry,
+) -> Result<(BTreeMap<FileId, u64>, Option<LogError>), Error> {
+    let (_, looked) = open(LogRange::new(range), geometry)?;
+    Ok((looked.counts(true).collect(), looked.refusal()))
 }
 
 impl<M: CacheMedium> LogStore<M> {
-    /// Opens the log, and says which files have records; nothing is changed.
-    pub(crate) fn recover_log(&self) -> Result<DirtyFiles, Error> {
+    /// Opens the log, and says which files have records; nothing is changed. What is damaged is given up only
+    /// if that is asked for.
+    pub(crate) fn recover_log(&self, drops_tail: bool) -> Result<DirtyFiles, Error> {
         let mut stage = write(&self.stage);
         let Stage::Unopened(range) = std::mem::replace(&mut *stage, Stage::Failed) else {
             return Err(LogError::NotOpen.into());
         };
-        let recovery = RecordLog::open(range, &open_options(&self.geometry)).map_err(LogError::from)?;
+        let (recovery, looked) = open(range, &self.geometry)?;
+        if let Some(refusal) = looked.refusal().filter(|_| !drops_tail) {
+            return Err(refusal.into());
+        }
         let orphans = Orphans::read(&*self.backing, self.cache)?;
-        let said = look(&recovery)?;
-        let settled = said.iter().map(|(file, said)| (*file, said.settled)).collect();
-        let mut counts: BTreeMap<FileId, u64> =
-            said.iter().map(|(file, said)| (*file, said.count())).filter(|(_, count)| *count > 0).collect();
+        // Also what stands after the damage says truly that earlier records do not count.
+        let settled = looked.files.iter().map(|(file, said)| (*file, said.settled)).collect();
+        let counting = Counting { settled, end: looked.end() };
+        let mut counts: BTreeMap<FileId, u64> = looked.counts(true).collect();
         for record in orphans.iter() {
             let (record, _) = Record::decode(record).ok_or(LogError::Orphans)?;
             *counts.entry(record.file).or_default() += 1;
         }
         *lock(&self.orphans) = orphans;
-        *stage = Stage::Found(Box::new(Claimed { recovery, settled }));
-        let found = |(key, (file, records))| {
-            let found =
-                Found { key, dirty_chunks: records, end: 0, chunks: 1, modified_ns: 0, has_intent: false };
-            (file, found)
+        *stage = Stage::Found(Box::new(Claimed { recovery, counting, done: BTreeSet::new() }));
+        let found =
+            |(key, (file, records))| (file, Found { dirty_chunks: records, chunks: 1, ..Found::new(key) });
+        Ok(DirtyFiles {
+            files: (0..).zip(counts).map(found).collect(),
+            left_out: looked.counts(false).collect(),
+            unreadable: looked.damage.map_or(0, |damage| damage.unreadable),
+            ..DirtyFiles::default()
+        })
+    }
+
+    /// Carries out the records of some files, before [`replay`](Self::replay) does of the others.
+    ///
+    /// Persistence: the files have everything on return; the log has it, too.
+    pub(crate) fn carry_out(&self, there: &BTreeMap<FileId, Arc<dyn BackingFile>>) -> Result<u64, Error> {
+        let mut stage = write(&self.stage);
+        let Stage::Found(claimed) = &mut *stage else { return Err(LogError::NotOpen.into()) };
+        let Claimed { recovery, counting, done } = &mut **claimed;
+        let (mut changed, mut count) = (Changed::default(), 0);
+        let mut carry_out = |record: &Record, data: &[u8]| match there.get(&record.file) {
+            Some(file) => {
+                count += 1;
+                changed.carry_out(file, record, data)
+            }
+            None => Ok(()),
         };
-        Ok(DirtyFiles { files: (0..).zip(counts).map(found).collect(), ..DirtyFiles::default() })
+        for bytes in lock(&self.orphans).iter() {
+            let (record, data) = Record::decode(bytes).ok_or(LogError::Orphans)?;
+            carry_out(&record, data)?;
+        }
+        let looked = recovery.look(|id, bytes| {
+            let (record, data) = decoded(id.entry, bytes)?;
+            if counting.counts(id.entry, &record) { carry_out(&record, data) } else { Ok(()) }
+        });
+        looked.map_err(stopped)?;
+        changed.sync()?;
+        done.extend(there.keys());
+        Ok(count)
     }
 
     /// Carries out the records of files that are there, keeps those of files that are not, unless they are
@@ -101,7 +181,7 @@ impl<M: CacheMedium> LogStore<M> {
         let Stage::Found(claimed) = std::mem::replace(&mut *stage, Stage::Failed) else {
             return Err(LogError::NotOpen.into());
         };
-        let Claimed { mut recovery, settled } = *claimed;
+        let Claimed { mut recovery, counting, done } = *claimed;
         let mut known = lock(&self.orphans);
         let (mut changed, mut left, mut count) = (Changed::default(), Orphans::default(), 0);
         let mut carry_out = |record: &Record, bytes: &[u8], data: &[u8]| {
@@ -110,7 +190,7 @@ impl<M: CacheMedium> LogStore<M> {
                     changed.carry_out(file, record, data)?;
                     count += 1;
                 }
-                None if gone.contains(&record.file) => {}
+                None if gone.contains(&record.file) || done.contains(&record.file) => {}
                 None => left.add(bytes),
             }
             Ok::<_, Error>(())
@@ -121,8 +201,7 @@ impl<M: CacheMedium> LogStore<M> {
         }
         let replayed = recovery.replay(|id, bytes| {
             let (record, data) = decoded(id.entry, bytes)?;
-            let counts = record.what != What::Settled && record.number > settled[&record.file];
-            if counts { carry_out(&record, bytes, data) } else { Ok(()) }
+            if counting.counts(id.entry, &record) { carry_out(&record, bytes, data) } else { Ok(()) }
         });
         replayed.map_err(stopped)?;
         changed.sync()?;
@@ -150,6 +229,50 @@ impl<M: CacheMedium> LogStore<M> {
         changed.sync()?;
         others.write(&*self.backing, self.cache)?;
         *known = others;
+        Ok(())
+    }
+}
+
+/// Files that are not in the directory.
+impl<M: CacheMedium> LogStore<M> {
+    pub(crate) fn orphans(&self) -> Result<Vec<Orphan>, Error> {
+        let mut all: BTreeMap<FileId, Orphan> = BTreeMap::new();
+        for bytes in lock(&self.orphans).iter() {
+            let (Record { file, what, .. }, _) = Record::decode(bytes).ok_or(LogError::Orphans)?;
+            let What::Data { size, modified_ns, .. } = what else { continue };
+            let orphan = all.entry(file).or_insert(Orphan { file, size: 0, modified_ns: 0, chunks: 0 });
+            (orphan.size, orphan.chunks) = (size, orphan.chunks + 1);
+            orphan.modified_ns = orphan.modified_ns.max(modified_ns);
+        }
+        Ok(all.into_values().collect())
+    }
+
+    /// Shows the bytes of one, in the order of its syncs.
+    pub(crate) fn copy_orphan(
+        &self,
+        id: FileId,
+        see: &mut impl FnMut(u64, &[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (of_file, _) = lock(&self.orphans).of_file(id);
+        for bytes in of_file.iter() {
+            let (record, mut rest) = Record::decode(bytes).ok_or(LogError::Orphans)?;
+            let What::Data { ranges, .. } = record.what else { continue };
+            for range in ranges {
+                let part;
+                (part, rest) = rest.split_at((range.end - range.start) as usize);
+                see(range.start, part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Persistence: they are gone on return.
+    pub(crate) fn give_up_orphans(&self) -> Result<(), Error> {
+        let mut known = lock(&self.orphans);
+        if known.records() > 0 {
+            Orphans::default().write(&*self.backing, self.cache)?;
+            *known = Orphans::default();
+        }
         Ok(())
     }
 }

@@ -29,16 +29,16 @@ enum Appended {
 }
 
 impl<M: CacheMedium> LogStore<M> {
-    /// Writes to the page cache. Nothing is durable.
-    pub(crate) fn write_file(&self, file: &File, offset: u64, data: &[u8]) -> Result<(), Error> {
-        let range = offset..offset + data.len() as u64;
+    /// Writes to the page cache as much as there is room for. Nothing is durable.
+    pub(crate) fn write_file(&self, file: &File, offset: u64, data: &[u8]) -> Result<usize, Error> {
         let (written, is_many) = {
             let _writing = read(&file.logged.writing);
-            let written = file.backing.write_at(offset, data);
+            let written = file.backing.write_some(offset, data);
             // After the bytes are there: a sync that comes between has not been promised them, and the next
             // one reads them. A write that fails may have been made in part.
+            let len = *written.as_ref().unwrap_or(&data.len());
             let mut state = lock(&file.logged.state);
-            state.written(range);
+            state.written(offset..offset + len as u64);
             (written, state.unsynced.count() > RANGES_MAX)
         };
         if is_many {
@@ -62,8 +62,8 @@ impl<M: CacheMedium> LogStore<M> {
         }
     }
 
-    /// Writes, and makes that durable: a record from the bytes of the caller. `size` is the length of the
-    /// file before.
+    /// Writes as much as there is room for, and makes that durable: a record from the bytes of the caller.
+    /// `size` is the length of the file before.
     ///
     /// Persistence: durable on return.
     pub(crate) fn write_durably(
@@ -72,10 +72,9 @@ impl<M: CacheMedium> LogStore<M> {
         offset: u64,
         data: &[u8],
         size: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<usize, Error> {
         let range = offset..offset + data.len() as u64;
-        let mut ranges = Ranges::default();
-        ranges.add(range.clone());
+        let done;
         {
             // Whoever is second in the page cache is second in the log.
             let _flush = lock(&file.flush);
@@ -84,22 +83,31 @@ impl<M: CacheMedium> LogStore<M> {
                 let mut state = lock(&file.logged.state);
                 // Before the bytes are there: what another write notes from now on may be newer.
                 state.unsynced.remove(&range);
-                state.takes_records() && self.fits(&ranges) && !Self::is_removed(file)
+                state.takes_records() && self.fits(&only(range.clone())) && !Self::is_removed(file)
             };
-            let written = file.backing.write_at(offset, data).map_err(Error::backing("write to a file"));
+            let written = file.backing.write_some(offset, data).map_err(Error::backing("write to a file"));
+            done = *written.as_ref().unwrap_or(&0);
+            let made = offset..offset + done as u64;
             let appended = match &written {
-                Ok(()) if is_possible => self.append(file, &ranges, data, size.max(range.end)),
+                Ok(_) if is_possible => {
+                    self.append(file, &only(made.clone()), &data[..done], size.max(made.end))
+                }
                 _ => Ok(Appended::Full),
             };
             match appended {
-                Ok(Appended::Done) => return Ok(()),
+                Ok(Appended::Done) => {
+                    // Of these bytes, what was unsynced before is.
+                    lock(&file.logged.state).written(made.end..range.end);
+                    return Ok(done);
+                }
                 failed => {
-                    lock(&file.logged.state).written(range.clone());
-                    written.and(failed.map(drop))?;
+                    lock(&file.logged.state).written(range);
+                    written.and(failed)?;
                 }
             }
         }
-        self.sync_file(file, size.max(range.end))
+        self.sync_file(file, size.max(offset + done as u64))?;
+        Ok(done)
     }
 
     /// Makes durable what was written: by a record, or by a real sync.
@@ -283,6 +291,12 @@ impl<M: CacheMedium> LogStore<M> {
         }
         result
     }
+}
+
+fn only(range: Range<u64>) -> Ranges {
+    let mut ranges = Ranges::default();
+    ranges.add(range);
+    ranges
 }
 
 /// Number of the last record of a file.

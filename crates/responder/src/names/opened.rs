@@ -29,9 +29,9 @@ impl<M: CacheMedium> BackingFile for OpenFile<M> {
         self.file.read_at(offset, buffer)
     }
 
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        match self.file.write_at(offset, data) {
-            Err(error) if self.frees_space(&error) => self.file.write_at(offset, data),
+    fn write_some(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
+        match self.file.write_some(offset, data) {
+            Err(error) if self.frees_space(&error) => self.file.write_some(offset, data),
             done => done,
         }
     }

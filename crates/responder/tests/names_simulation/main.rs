@@ -148,10 +148,11 @@ impl Simulation {
         let (file, len) = (self.handles[at].0, 1 + self.rng.index(60));
         let (offset, data) = (self.rng.index(120), self.rng.bytes(len));
         let mut after = self.files.clone();
-        let bytes = after.nodes[file].content.as_mut().unwrap();
-        bytes.resize(bytes.len().max(offset + len), 0);
-        bytes[offset..offset + len].copy_from_slice(&data);
         let result = self.cache().write(&self.handles[at].1, offset as u64, &data);
+        let done = *result.as_ref().unwrap_or(&len);
+        let bytes = after.nodes[file].content.as_mut().unwrap();
+        bytes.resize(bytes.len().max(offset + done), 0);
+        bytes[offset..offset + done].copy_from_slice(&data[..done]);
         if self.media.power.is_off() {
             return self.restart(vec![self.files.tree(), after.tree()]);
         }

@@ -210,7 +210,7 @@ pub fn run_on(recorder: &Recorder, backing: &MemoryBacking, steps: &[Step]) -> H
                 let cache = cache.as_ref().unwrap();
                 let open = || cache.open_file(Path::new(name), None, 0).unwrap();
                 let handle = handles.remove(name).unwrap_or_else(open);
-                cache.write(&handle, *offset, data).unwrap();
+                assert_eq!(cache.write(&handle, *offset, data).unwrap(), data.len());
                 handles.insert(name, handle);
             }
             Step::Create(name) => {

@@ -240,7 +240,7 @@ impl World {
     }
 
     pub fn write(&self, handle: &Handle, offset: u64, data: &[u8]) {
-        self.cache().write(handle, offset, data).unwrap();
+        assert_eq!(self.cache().write(handle, offset, data).unwrap(), data.len());
     }
 
     pub fn content(&self, handle: &Handle) -> Vec<u8> {

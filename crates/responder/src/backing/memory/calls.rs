@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fastness_sync::lock;
 
 use super::tree::{Change, ROOT};
-use super::{Call, Edit, MemoryBacking};
+use super::{Call, Edit, MemoryBacking, Verdict};
 use crate::backing::{
     Attributes, Backing, BackingFile, BackingNode, DirectoryId, FileId, Mark, Named, Renaming, Stat,
 };
@@ -196,9 +196,13 @@ impl BackingNode for MemoryNode {
 }
 
 impl MemoryNode {
-    fn edit(&self, call: Call, edit: Edit) -> io::Result<()> {
-        self.backing.call(call, |state| {
+    fn edit(&self, verdict: Verdict, call: Call, edit: Edit) -> io::Result<()> {
+        self.backing.call_as(verdict, call, |state| {
+            let time_ns = state.time_ns;
             let content = state.contents.get_mut(&self.serial).expect("open files stay");
+            if time_ns > 0 {
+                (content.modified_ns, content.changed_ns) = (time_ns, content.changed_ns.max(time_ns) + 1);
+            }
             edit.apply(&mut content.now);
             content.pending.push(edit);
             Ok(())
@@ -221,19 +225,31 @@ impl BackingFile for MemoryNode {
         })
     }
 
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+    fn write_some(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
         let size = BackingFile::stat(self)?.size;
         let grows = (offset + data.len() as u64).saturating_sub(size);
-        self.edit(Call::Write { grows }, Edit::Write(offset, data.to_vec()))
+        let call = Call::Write { len: data.len(), grows };
+        let verdict = self.backing.verdict(call);
+        let fits = match verdict {
+            Verdict::DoSome(len) => len.min(data.len()),
+            _ => data.len(),
+        };
+        if fits == 0 && !data.is_empty() {
+            return Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()));
+        }
+        self.edit(verdict, call, Edit::Write(offset, data[..fits].to_vec()))?;
+        Ok(fits)
     }
 
     fn truncate(&self, size: u64) -> io::Result<()> {
-        self.edit(Call::Truncate, Edit::Truncate(size))
+        let verdict = self.backing.verdict(Call::Truncate);
+        self.edit(verdict, Call::Truncate, Edit::Truncate(size))
     }
 
     fn set_modified(&self, modified_ns: u64) -> io::Result<()> {
         let mut state = lock(&self.backing.state);
-        state.contents.get_mut(&self.serial).expect("open files stay").modified_ns = modified_ns;
+        let content = state.contents.get_mut(&self.serial).expect("open files stay");
+        (content.modified_ns, content.changed_ns) = (modified_ns, content.changed_ns + 1);
         Ok(())
     }
 

@@ -20,8 +20,10 @@ use tree::{Change, Place, ROOT, Tree};
 pub enum Call {
     /// Of bytes.
     Read,
-    /// Of so many bytes that make the file so much longer.
+    /// Of bytes.
     Write {
+        /// How many.
+        len: usize,
         /// Bytes that the file gets longer by.
         grows: u64,
     },
@@ -44,6 +46,8 @@ pub enum Verdict {
     Refuse(i32),
     /// It is done, and the error number is the answer.
     DoAndRefuse(i32),
+    /// Of a write, so many bytes are; none: the answer is ENOSPC. Anything else is done.
+    DoSome(usize),
 }
 
 type Hook = dyn Fn(Call) -> Verdict + Send + Sync;
@@ -76,6 +80,7 @@ struct Content {
     durable: Vec<u8>,
     pending: Vec<Edit>,
     modified_ns: u64,
+    changed_ns: u64,
 }
 
 /// Everything by serial numbers: those of inodes are given out again.
@@ -89,6 +94,8 @@ struct State {
     held: BTreeMap<u64, u64>,
     mark: Option<Mark>,
     last_serial: u64,
+    /// When writes are made; 0: they set no times.
+    time_ns: u64,
     /// What files are born at now, how many were since, and how many are in a tick of the clock.
     birth: u64,
     born: u64,
@@ -126,6 +133,7 @@ impl Default for MemoryBacking {
             held,
             mark: None,
             last_serial,
+            time_ns: 0,
             birth,
             born,
             born_in_a_tick,
@@ -153,6 +161,12 @@ impl MemoryBacking {
     /// So many files that are made after each other are born at the same time.
     pub fn set_births_in_a_tick(&self, count: u64) {
         lock(&self.state).born_in_a_tick = count.max(1);
+    }
+
+    /// From now on writes and truncations are made at that time, which files get, in ns since 1970, and
+    /// changes of times a ns later each.
+    pub fn set_time(&self, time_ns: u64) {
+        lock(&self.state).time_ns = time_ns;
     }
 
     /// A directory that is as this one, and goes its own way; without the hooks.
@@ -228,12 +242,26 @@ impl MemoryBacking {
         state.contents.insert(serial, Content { now, durable, ..Content::default() });
     }
 
+    /// What the hook makes of a call.
+    fn verdict(&self, call: Call) -> Verdict {
+        let hook = Arc::clone(&lock(&self.hook));
+        hook(call)
+    }
+
     /// Makes a call, as the hook has it.
     fn call<T>(&self, call: Call, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
-        let hook = Arc::clone(&lock(&self.hook));
+        self.call_as(self.verdict(call), call, act)
+    }
+
+    fn call_as<T>(
+        &self,
+        verdict: Verdict,
+        call: Call,
+        act: impl FnOnce(&mut State) -> io::Result<T>,
+    ) -> io::Result<T> {
         let failed = |errno| Err(io::Error::from_raw_os_error(errno));
-        match hook(call) {
-            Verdict::Do => {
+        match verdict {
+            Verdict::Do | Verdict::DoSome(_) => {
                 let done = act(&mut lock(&self.state));
                 let after = Arc::clone(&lock(&self.after));
                 after(call);
@@ -293,9 +321,9 @@ impl State {
     fn stat(&self, serial: u64) -> Stat {
         let Attributes { id, links, .. } = self.now.attributes(serial);
         let content = self.contents.get(&serial);
-        let (size, modified_ns) =
-            content.map_or((0, 0), |content| (content.now.len() as u64, content.modified_ns));
-        Stat { id, size, links, modified_ns }
+        let (size, modified_ns, changed_ns) =
+            content.map_or((0, 0, 0), |found| (found.now.len() as u64, found.modified_ns, found.changed_ns));
+        Stat { id, size, links, modified_ns, changed_ns }
     }
 
     fn named(&self, path: &Path) -> io::Result<(Place, u64)> {
