@@ -74,7 +74,8 @@ pub(crate) fn join(file: File, options: &OpenOptions) -> Result<Mapping, RegionE
     }
 }
 
-/// Creates a file, all of it allocated, and opens it.
+/// Creates a file, all of it allocated, and opens it. A file without a byte is taken for what a process left
+/// that died in here.
 pub(crate) fn create_file(
     path: &Path,
     len_bytes: u64,
@@ -84,11 +85,20 @@ pub(crate) fn create_file(
     let file = fs::OpenOptions::new()
         .read(true)
         .write(true)
-        .create_new(true)
+        .create(true)
+        .truncate(false)
         .mode(options.mode)
-        .custom_flags(libc::O_CLOEXEC)
+        .custom_flags(libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK)
         .open(path)
         .map_err(|source| io_error(path, "create", source))?;
+    // Of several processes that create it, the one with the lock does; the others find it in use, or there.
+    lock(path, &file)?;
+    let is_empty_file = |file: Metadata| file.is_file() && file.len() == 0;
+    let metadata = file.metadata().map_err(|source| io_error(path, "look at", source))?;
+    let named = fs::metadata(path).map_err(|source| io_error(path, "look at", source))?;
+    if (named.dev(), named.ino()) != (metadata.dev(), metadata.ino()) || !is_empty_file(metadata) {
+        return Err(RegionError::AlreadyExists { path: path.to_path_buf() });
+    }
     finish_new_file(path, file, len_bytes, options).inspect_err(|_| {
         // Ours and of no use; nothing can be done if it stays.
         let _ = fs::remove_file(path);
@@ -101,7 +111,6 @@ fn finish_new_file(
     len_bytes: u64,
     options: &OpenOptions,
 ) -> Result<Mapping, RegionError> {
-    lock(path, &file)?;
     match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len_bytes) {
         Ok(()) => {}
         Err(Errno::OPNOTSUPP) => {

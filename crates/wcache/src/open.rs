@@ -13,11 +13,12 @@ use crate::cache::{Cache, Log};
 use crate::error::Error;
 use crate::front::{Front, superblock};
 use crate::options::Options;
-use crate::origin::{Mark, Marked, Origin, Target};
+use crate::origin::{Mark, Origin};
 use crate::parts::Parts;
 use crate::record::{RECORD_BYTES, Record};
 use crate::slot::Slot;
 use crate::superblock::Superblock;
+use crate::target::{Marked, Target};
 use crate::write_back::WriteBack;
 
 /// What an opening found, and did.

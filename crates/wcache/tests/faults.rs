@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fastness_blkdev::MemImage;
@@ -76,6 +77,40 @@ fn an_origin_that_fails_is_tried_again() {
         drop(cache);
         let image = media.disk.crashed(1).image().to_vec();
         assert!(image[..20480].iter().all(|byte| *byte == 2) && image[20480] == 0, "{how:?}");
+    }
+}
+
+/// One that is opened again after a failure is the same one, or gets nothing.
+#[test]
+fn an_origin_that_is_another_when_it_is_opened_again_gets_nothing() {
+    let mut media = media();
+    let cache = media.create().unwrap();
+    for round in 0..3 {
+        let mark = media.mark.lock().unwrap().unwrap();
+        cache.write(0, &[1 + round; 4096]).unwrap();
+        media.disk.fail(Failing::Flushes, &mut Rng(0));
+        assert!(matches!(cache.flush(), Err(Error::Origin(_))));
+        media.disk.heal();
+        let other = match round {
+            0 => None,
+            1 => Some(Mark { cache: CacheId([0; 16]), ..mark }),
+            _ => Some(Mark { opening: mark.opening ^ 1, ..mark }),
+        };
+        *media.mark.lock().unwrap() = other;
+        let error = cache.flush().unwrap_err();
+        match round {
+            0 => assert!(matches!(error, Error::OtherOrigin), "{error}"),
+            1 => assert!(matches!(error, Error::Foreign { .. }), "{error}"),
+            _ => assert!(matches!(error, Error::OldCopy), "{error}"),
+        }
+        assert!(cache.read(8192, &mut [0; 512]).is_err(), "nor is anything read of it");
+        cache.read(0, &mut [0; 4096]).unwrap();
+        *media.mark.lock().unwrap() = Some(mark);
+        media.number.store(9, Ordering::Relaxed);
+        assert!(matches!(cache.flush(), Err(Error::OtherOrigin)), "another disk");
+        media.number.store(7, Ordering::Relaxed);
+        cache.flush().unwrap();
+        assert_eq!(media.disk.image().to_vec()[0], 1 + round);
     }
 }
 
