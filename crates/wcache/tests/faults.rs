@@ -269,8 +269,15 @@ fn what_does_not_belong_together_is_refused() {
     assert!(matches!(media.open(), Err(Error::OtherOrigin)), "no mark, and something in the log");
     *media.mark.lock().unwrap() = Some(Mark { cache: CacheId([0; 16]), ..mark.unwrap() });
     assert!(matches!(media.open(), Err(Error::Foreign { .. })));
-    let empty = vec![0; media.bank.len_bytes];
-    media.bank = media.bank.with(empty);
+    let mut bytes = vec![0; media.bank.len_bytes];
+    for at in [0, 4095, 12288, 16383] {
+        bytes[at] = 1;
+        media.bank = media.bank.with(bytes.clone());
+        assert!(matches!(media.create(), Err(Error::Occupied)), "byte {at} of something else");
+        assert_eq!(media.bank.image(), bytes);
+        bytes[at] = 0;
+    }
+    media.bank = media.bank.with(bytes);
     assert!(matches!(media.create(), Err(Error::Foreign { .. })));
     assert!(matches!(media.open(), Err(Error::NoCache)));
     let options = media.options().force(true);
