@@ -285,6 +285,25 @@ fn what_does_not_belong_together_is_refused() {
     drop(media.open().unwrap());
 }
 
+/// A file may be moved to another file system with its mark; what has an image's mark and another number is a
+/// clone of it.
+#[test]
+fn a_moved_file_is_taken_and_a_cloned_image_is_not() {
+    for is_device in [false, true] {
+        let mut media = media();
+        media.is_device = is_device;
+        drop(media.create().unwrap());
+        drop(media.open().unwrap());
+        media.number.store(9, Ordering::Relaxed);
+        match media.open() {
+            Ok(_) => assert!(!is_device),
+            Err(error) => assert!(is_device && matches!(error, Error::OtherOrigin), "{error}"),
+        }
+        let options = media.options().force(true);
+        drop(Cache::open(media.parts(), media.origin(), &options).unwrap());
+    }
+}
+
 /// A region whose fences fail: nothing is acknowledged any more, and the origin gets what was.
 #[test]
 fn a_region_that_fails_acknowledges_nothing() {

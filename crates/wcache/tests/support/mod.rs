@@ -32,6 +32,7 @@ pub(crate) struct DiskOrigin {
     pub(crate) power: Arc<Power>,
     pub(crate) can_be_marked: bool,
     pub(crate) number: Arc<AtomicU64>,
+    pub(crate) is_device: bool,
 }
 
 impl Origin for DiskOrigin {
@@ -41,7 +42,8 @@ impl Origin for DiskOrigin {
     }
 
     fn number(&self) -> io::Result<(u64, u64)> {
-        Ok((self.number.load(Ordering::Relaxed), 8))
+        let number = self.number.load(Ordering::Relaxed);
+        Ok((number, if self.is_device { 0 } else { 8 }))
     }
 
     fn path(&self) -> Vec<u8> {
@@ -81,6 +83,7 @@ pub(crate) struct Media {
     pub(crate) can_be_marked: bool,
     /// What the disk is recognised by.
     pub(crate) number: Arc<AtomicU64>,
+    pub(crate) is_device: bool,
     openings: u64,
 }
 
@@ -112,6 +115,7 @@ impl Media {
             geometry,
             can_be_marked,
             number: Arc::new(AtomicU64::new(7)),
+            is_device: false,
             openings: 0,
         }
     }
@@ -125,7 +129,14 @@ impl Media {
     pub(crate) fn origin(&self) -> Box<DiskOrigin> {
         let (disk, mark, power) = (self.disk.clone(), self.mark.clone(), self.power.clone());
         let number = self.number.clone();
-        Box::new(DiskOrigin { disk, mark, power, can_be_marked: self.can_be_marked, number })
+        Box::new(DiskOrigin {
+            disk,
+            mark,
+            power,
+            can_be_marked: self.can_be_marked,
+            number,
+            is_device: self.is_device,
+        })
     }
 
     /// Options with other random numbers each time.
