@@ -73,14 +73,14 @@ pub(crate) fn run(args: &PinArgs, out: &mut dyn Write) -> Result<Outcome> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, is_over.clone()).context("cannot wait for signals")?;
     }
-    let machine = Machine::default();
-    let mut sources = Sources::open(&machine, &args.sources)?;
     let folder = run_dir()?;
     let (pins, given_back) =
         Pins::recorded(&folder).with_context(|| format!("cannot record pins in {}", folder.display()))?;
     if given_back > 0 {
         writeln!(out, "released {given_back} threads that a process has left pinned which was killed")?;
     }
+    let machine = Machine::default();
+    let mut sources = Sources::open(&machine, &args.sources)?;
     let mut pinning = Pinning { policy: Policy::new(rule), pins, refused: BTreeMap::new() };
     let threshold = short(rule.threshold_bytes_per_s as u64);
     writeln!(out, "a region is saturated at {threshold}/s from more than {} threads", rule.cores)?;

@@ -45,7 +45,7 @@ fn missing_and_existing_paths() {
     let first = Region::create_file(&left, LEN, &options()).unwrap();
     assert_eq!(left.metadata().unwrap().len(), LEN);
     let error = Region::create_file(&left, LEN, &options()).unwrap_err();
-    assert!(matches!(error, RegionError::InUse { .. }) && left.exists(), "{error}");
+    assert!(matches!(error, RegionError::AlreadyOpen { .. }) && left.exists(), "{error}");
     drop(first);
     assert!(matches!(
         Region::create_file(dir.path().join("no/region"), LEN, &options()).unwrap_err(),

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use fastness_pmem::cpu_list;
@@ -47,8 +47,9 @@ fn set_of(list: &str) -> Option<CpuSet> {
 }
 
 impl Record {
-    /// Begins the file of this process.
+    /// Begins the file of this process; makes the folder if it is not there.
     pub(super) fn begin(folder: &Path) -> io::Result<Record> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let path = folder.join(format!("{PREFIX}{}", std::process::id()));
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
@@ -109,7 +110,11 @@ fn parse(text: &str) -> BTreeMap<ThreadId, Pinned> {
 /// What processes that were killed have left pinned, by their files in `folder`, which are removed.
 pub(super) fn left(folder: &Path) -> io::Result<BTreeMap<ThreadId, Pinned>> {
     let mut found = BTreeMap::new();
-    for entry in fs::read_dir(folder)? {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        entries => entries?,
+    };
+    for entry in entries {
         let entry = entry?;
         let is_record = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
         if !is_record {
@@ -147,20 +152,22 @@ mod tests {
 
     #[test]
     fn the_file_of_a_process_that_lives_is_its_own() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut record = Record::begin(folder.path()).unwrap();
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("new");
+        assert!(left(&folder).unwrap().is_empty(), "there is no such folder");
+        let mut record = Record::begin(&folder).unwrap();
         let thread = ThreadId { thread: 5, start_time: 70 };
         let pinned = Pinned { before: set_of("0-1").unwrap(), set: set_of("1").unwrap() };
         record.add(thread, &pinned).unwrap();
         record.add(ThreadId { thread: 6, ..thread }, &pinned).unwrap();
-        assert!(left(folder.path()).unwrap().is_empty(), "it lives");
+        assert!(left(&folder).unwrap().is_empty(), "it lives");
         record.remove(thread, false).unwrap();
         // Killed: its lock goes, and its file stays.
         let path = record.path.clone();
-        fs::copy(&path, folder.path().join("pins.1")).unwrap();
-        let found = left(folder.path()).unwrap();
+        fs::copy(&path, folder.join("pins.1")).unwrap();
+        let found = left(&folder).unwrap();
         assert_eq!(found.keys().map(|thread| thread.thread).collect::<Vec<_>>(), [6]);
-        assert!(!folder.path().join("pins.1").exists() && path.exists());
+        assert!(!folder.join("pins.1").exists() && path.exists());
         record.remove(ThreadId { thread: 6, ..thread }, true).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), 0);
         record.add(thread, &pinned).unwrap();
