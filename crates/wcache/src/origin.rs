@@ -18,7 +18,7 @@ pub struct Identity {
     pub len_bytes: u64,
     /// Its block in bytes: a power of two from 512 to 4096.
     pub block_bytes: u32,
-    /// Number of the device that its file system is on; of a device a [`fingerprint`] of what it is, or its
+    /// Number of the device that its file system is on; of a device a fingerprint of what it is, or its
     /// number if nothing else is known.
     pub device: u64,
     /// Its inode; 0: it is a device.
