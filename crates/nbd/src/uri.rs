@@ -22,8 +22,8 @@ fn escaped(bytes: &[u8]) -> String {
 }
 
 impl Endpoint {
-    /// The URI of an export that is served here. Names and paths may have any bytes: those with a meaning in a
-    /// URI are escaped.
+    /// The URI of an export that is served here. Names and paths may have any bytes: those with a meaning
+    /// in a URI are escaped.
     ///
     /// Source: NBD URI specification (`doc/uri.md` of the protocol's repository).
     pub fn uri(&self, export: &str) -> String {

@@ -74,14 +74,9 @@ pub(crate) fn join(file: File, options: &OpenOptions) -> Result<Mapping, RegionE
     }
 }
 
-/// Creates a file, all of it allocated, and opens it. A file without a byte is taken for what a process left
-/// that died in here.
-pub(crate) fn create_file(
-    path: &Path,
-    len_bytes: u64,
-    options: &OpenOptions,
-) -> Result<Mapping, RegionError> {
-    check_len(path, len_bytes, REGION_ALIGN_BYTES, options)?;
+/// Creates a file, all of it allocated, and opens it. One without a byte was left by one that died here.
+pub(crate) fn create_file(path: &Path, len: u64, options: &OpenOptions) -> Result<Mapping, RegionError> {
+    check_len(path, len, REGION_ALIGN_BYTES, options)?;
     let file = fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -93,30 +88,26 @@ pub(crate) fn create_file(
         .map_err(|source| io_error(path, "create", source))?;
     // Of several processes that create it, the one with the lock does; the others find it in use, or there.
     lock(path, &file)?;
-    let is_empty_file = |file: Metadata| file.is_file() && file.len() == 0;
-    let metadata = file.metadata().map_err(|source| io_error(path, "look at", source))?;
-    let named = fs::metadata(path).map_err(|source| io_error(path, "look at", source))?;
-    if (named.dev(), named.ino()) != (metadata.dev(), metadata.ino()) || !is_empty_file(metadata) {
-        return Err(RegionError::AlreadyExists { path: path.to_path_buf() });
-    }
-    finish_new_file(path, file, len_bytes, options).inspect_err(|_| {
+    check_new(path, &file).map_err(|source| io_error(path, "create", source))?;
+    finish_new_file(path, file, len, options).inspect_err(|_| {
         // Ours and of no use; nothing can be done if it stays.
         let _ = fs::remove_file(path);
     })
 }
 
-fn finish_new_file(
-    path: &Path,
-    file: File,
-    len_bytes: u64,
-    options: &OpenOptions,
-) -> Result<Mapping, RegionError> {
-    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len_bytes) {
+/// Whether a file is the one at `path`, and has no byte.
+fn check_new(path: &Path, file: &File) -> io::Result<()> {
+    let (found, named) = (file.metadata()?, fs::metadata(path)?);
+    let is_named = (named.dev(), named.ino()) == (found.dev(), found.ino());
+    let is_new = is_named && found.is_file() && found.len() == 0;
+    is_new.then_some(()).ok_or_else(|| io::Error::from_raw_os_error(libc::EEXIST))
+}
+
+fn finish_new_file(path: &Path, file: File, len: u64, options: &OpenOptions) -> Result<Mapping, RegionError> {
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
         Ok(()) => {}
-        Err(Errno::OPNOTSUPP) => {
-            write_zeroes(&file, len_bytes).map_err(|source| space_error(path, len_bytes, source))?;
-        }
-        Err(errno) => return Err(space_error(path, len_bytes, errno.into())),
+        Err(Errno::OPNOTSUPP) => write_zeroes(&file, len).map_err(|error| space_error(path, len, error))?,
+        Err(errno) => return Err(space_error(path, len, errno.into())),
     }
     // PERSIST: the file's size, its blocks and its name, before anything that is stored in it; excludes that
     // a structure's durable commit is in a file that a power cut unmakes.

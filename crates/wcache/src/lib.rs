@@ -54,7 +54,7 @@
 //! cleaner      write-back in the background  write_back    batches to the origin
 //! blocks       what the log has, read back   index, block, ranges   where it is
 //! throttle     slows writers down            record        what an entry says
-//! origin       what the device below is, its mark; file_origin with disk_number, remote_origin: kinds of it
+//! origin       what the device below is, its mark; file_origin, disk_number, remote_origin, named
 //! target       the origin in use, opened again after failures
 //! parts        a region, divided             front, superblock, slot, frame   in front of the chunks
 //! geometry, id, options, status, error
@@ -75,6 +75,7 @@ mod front;
 mod geometry;
 mod id;
 mod index;
+mod named;
 mod open;
 mod options;
 mod origin;
@@ -99,9 +100,10 @@ pub use fastness_remote::is_remote;
 pub use file_origin::FileOrigin;
 pub use geometry::{CHUNK_BYTES_MIN, CHUNKS_MAX, DATA_OFFSET, Geometry};
 pub use id::CacheId;
+pub use named::origin_named;
 pub use open::{Inspection, Replayed};
 pub use options::{Options, WhenFull};
-pub use origin::{Identity, Mark, Origin, origin_named};
+pub use origin::{Identity, Mark, Origin};
 pub use parts::Parts;
 pub use remote_origin::RemoteOrigin;
 pub use status::Status;

@@ -1,15 +1,12 @@
 //! The origin: the block device that a cache is in front of; what it is recognised by.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use fastness_blkdev::BlockDevice;
-use fastness_remote::{OpenError, is_remote};
+use fastness_remote::OpenError;
 
-use crate::file_origin::FileOrigin;
 use crate::id::CacheId;
-use crate::remote_origin::RemoteOrigin;
 
 /// What an origin is recognised by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,14 +38,6 @@ pub(crate) fn fingerprint(name: &[u8]) -> u64 {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
     hash | 1 << 63
-}
-
-/// The origin of that name: a path, an RBD image, or an NBD export, as [`fastness_remote`] names them.
-pub fn origin_named(name: &Path) -> Box<dyn Origin> {
-    match name.to_str() {
-        Some(remote) if is_remote(remote) => Box::new(RemoteOrigin::new(remote)),
-        _ => Box::new(FileOrigin::new(name)),
-    }
 }
 
 /// What an origin says of its cache.
@@ -100,14 +89,5 @@ mod tests {
         assert_eq!(fingerprint(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fingerprint(b"a"), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(fingerprint(b"foobar"), 0x8594_4171_f739_67e8);
-    }
-
-    #[test]
-    fn names_lead_to_the_kind_of_origin() {
-        for (name, path) in
-            [("rbd:tank/disk", "rbd:tank/disk"), ("nbd://h/x", "nbd://h/x"), ("/dev/zero", "/dev/zero")]
-        {
-            assert_eq!(origin_named(Path::new(name)).path(), path.as_bytes());
-        }
     }
 }

@@ -77,7 +77,8 @@ fn an_export_is_an_origin_that_may_go_and_come_back() {
     assert_eq!(client.read(8192, 4096).unwrap(), [2; 4096]);
     until("the status says why", || {
         let status = served.bench.run("cache status pm --json");
-        status.status.code() == Some(1) && String::from_utf8_lossy(&status.stdout).contains("\"failure\":\"")
+        let report: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+        status.status.code() == Some(1) && report["failure"].is_string()
     });
     let exported = Exported::start(&memory, &peer);
     until("the write-back goes on", || bytes_of(&memory, 8192) == 2 && bytes_of(&memory, 0) == 0);

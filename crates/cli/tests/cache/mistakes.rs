@@ -45,7 +45,7 @@ fn names_with_blanks_and_signs_are_escaped_in_the_address() {
     served.serve("");
     let uri = served.bench.json("cache status pm")["uri"].as_str().unwrap().to_owned();
     assert!(uri.starts_with("nbd+unix:///my%20disk%3F100%25.img?socket=/"), "{uri}");
-    served.bench.client("socket", "my disk?100%.img").write(0, &[7; 512], false).unwrap();
+    served.bench.client("socket", "my disk?100%.img").write(0, &[7; 4096], false).unwrap();
     // As libnbd reads it, where it is installed.
     if let Ok(info) = Command::new("nbdinfo").args(["--size", &uri]).output() {
         assert_eq!(String::from_utf8_lossy(&info.stdout).trim(), "1048576", "{info:?}");

@@ -42,8 +42,8 @@ impl std::fmt::Debug for Service {
     }
 }
 
-/// What clients call the export: the last part of the origin's name, without options. The empty name means it,
-/// too.
+/// What clients call the export: the last part of the origin's name, without options. The empty name means
+/// it, too.
 fn name_of(origin: &str) -> String {
     let place = match (origin.strip_prefix("rbd:"), is_remote(origin)) {
         (Some(image), _) => image.split('@').next(),
