@@ -228,7 +228,10 @@ fn status(args: &RegionArgs, out: &mut dyn Write) -> Result<Outcome> {
 }
 
 fn flush(args: &FlushArgs, out: &mut dyn Write) -> Result<Outcome> {
-    let report = match ask_owner(&args.region.region, Request::Flush)? {
+    // A flush takes as long as the origin: whether the process answers at all is asked first.
+    let is_served = ask_owner(&args.region.region, Request::Status)?.is_some();
+    let flushed = if is_served { ask_owner(&args.region.region, Request::Flush)? } else { None };
+    let report = match flushed {
         Some(report) => report,
         None => taken_up(args)?.report(),
     };

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use fastness_daemon::run_dir;
 use fastness_efficiency::Machine;
 use fastness_efficiency::accounting::{Flow, RegionName, flows};
 use fastness_efficiency::pin::{Action, Load, PinRule, Pins, Policy, Refused, ThreadId};
@@ -28,8 +29,8 @@ Examples:
 A region is saturated if more threads than there are CPUs for it write to it, and all together at least
 --threshold a second. From then on its writers run on these CPUs only; one that stops writing is released, and so
 are all of them once no more write than there are CPUs. SIGINT, SIGTERM and SIGHUP end it: every thread gets back
-the CPUs that it had, unless it has chosen others itself. After kill -9 threads stay pinned. Threads of other users
-take root.";
+the CPUs that it had, unless it has chosen others itself. After kill -9 threads stay pinned until the next
+`fastness pin`. Threads of other users take root.";
 
 /// Arguments of `fastness pin`.
 #[derive(Debug, Args)]
@@ -72,9 +73,15 @@ pub(crate) fn run(args: &PinArgs, out: &mut dyn Write) -> Result<Outcome> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, is_over.clone()).context("cannot wait for signals")?;
     }
+    let folder = run_dir()?;
+    let (pins, given_back) =
+        Pins::recorded(&folder).with_context(|| format!("cannot record pins in {}", folder.display()))?;
+    if given_back > 0 {
+        writeln!(out, "released {given_back} threads that a process has left pinned which was killed")?;
+    }
     let machine = Machine::default();
     let mut sources = Sources::open(&machine, &args.sources)?;
-    let mut pinning = Pinning { policy: Policy::new(rule), pins: Pins::default(), refused: BTreeMap::new() };
+    let mut pinning = Pinning { policy: Policy::new(rule), pins, refused: BTreeMap::new() };
     let threshold = short(rule.threshold_bytes_per_s as u64);
     writeln!(out, "a region is saturated at {threshold}/s from more than {} threads", rule.cores)?;
     out.flush()?;

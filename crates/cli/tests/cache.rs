@@ -9,6 +9,10 @@
 
 #[path = "kill/connection.rs"]
 mod connection;
+#[path = "cache/exported.rs"]
+mod exported;
+#[path = "cache/mistakes.rs"]
+mod mistakes;
 #[path = "kill/plan.rs"]
 mod plan;
 #[path = "kill/program.rs"]

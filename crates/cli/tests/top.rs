@@ -174,14 +174,20 @@ struct Pinning {
 impl Pinning {
     fn start(options: &str) -> Pinning {
         let mut command = bench().command(&format!(
-            "pin --exact --cores 1 --threshold 1K --interval 0.05 --pid {} {options}",
-            std::process::id()
+            "pin --exact --cores 1 --interval 0.05 --pid {} {}",
+            std::process::id(),
+            if options.is_empty() { "--threshold 1K" } else { options }
         ));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert!(lines.next().unwrap().unwrap().contains("saturated"));
+        assert!(lines.any(|line| line.unwrap().contains("saturated")), "{:?}", child.wait());
         std::thread::spawn(move || lines.for_each(drop));
         Pinning { child }
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     fn end(mut self, signal: Signal) {
@@ -219,6 +225,22 @@ fn writers_share_a_cpu_until_they_stop_or_pinning_ends() {
     until("pinned again", || all(&is_one));
     pinning.end(Signal::TERM);
     assert!(all(&|of| of == had), "given back what they had: {:?}", writers.cpus());
+
+    // A process that is killed gives nothing back; the next one does, whether it pins or not.
+    let pinning = Pinning::start("");
+    until("all writers are pinned", || all(&is_one));
+    let one = Pinning::start("--threshold 1T");
+    assert!(all(&is_one), "those of a process that lives are its own");
+    one.end(Signal::TERM);
+    pinning.kill();
+    assert!(all(&is_one), "nobody has given it back");
+    let next = Pinning::start("--threshold 1T");
+    until("what was left is given back", || all(&|of| of == had));
+    next.end(Signal::TERM);
+    let records = fs::read_dir(bench().path("run"))
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("pins."));
+    assert_eq!(records.count(), 0, "no record is left");
 
     // One of them chooses its CPU itself meanwhile: that stays.
     let pinning = Pinning::start("");

@@ -16,6 +16,8 @@ use crate::report::Report;
 
 /// Longest line, in either direction: a report names files whose flushes fail.
 const LINE_BYTES_MAX: u64 = 16 << 20;
+/// A process that does not say for so long how it is, is stopped, or as good as that.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// A client that neither sends nor receives for so long is taken for dead.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -115,10 +117,11 @@ fn line(socket: &UnixStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Asks the process that has a region; `None`: there is none at that socket, or it has ended meanwhile.
+/// Asks the process that has a region; `None`: there is none at that socket, or it has ended meanwhile. A
+/// flush may take any time; how it is, a process says at once.
 ///
 /// # Errors
-/// The socket fails, or what answers is something else.
+/// The socket fails, or what answers is something else; [`FrontError::Silent`].
 pub fn ask<R: DeserializeOwned>(path: &Path, request: Request) -> Result<Option<Answer<R>>, FrontError> {
     let fail = |error: io::Error| FrontError::io("ask the process at", path, error);
     let mut socket = match UnixStream::connect(path) {
@@ -133,8 +136,13 @@ pub fn ask<R: DeserializeOwned>(path: &Path, request: Request) -> Result<Option<
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
     };
+    let patience = (request == Request::Status).then_some(PATIENCE);
+    socket.set_read_timeout(patience).map_err(fail)?;
     match socket.write_all(&bytes).and_then(|()| line(&socket)) {
         Err(error) if has_ended(&error) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(FrontError::Silent { path: path.to_owned(), seconds: PATIENCE.as_secs() })
+        }
         Err(error) => Err(fail(error)),
         Ok(line) => serde_json::from_slice(&line).map(Some).map_err(|error| fail(error.into())),
     }

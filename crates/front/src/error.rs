@@ -78,6 +78,14 @@ pub enum FrontError {
         /// Its error.
         source: io::Error,
     },
+    /// The process that has the region does not answer.
+    #[error("the process at {} has not answered for {seconds} s: it is stopped, or too busy", path.display())]
+    Silent {
+        /// Its socket.
+        path: PathBuf,
+        /// For so long it was waited for.
+        seconds: u64,
+    },
     /// The process that has the region answered with this.
     #[error("{message}")]
     Answered {
@@ -118,7 +126,7 @@ impl HasKind for FrontError {
             FrontError::Bind(BindError::InUse { .. }) | FrontError::InUse { .. } => ErrorKind::Retry,
             FrontError::Bind(_) => ErrorKind::Invalid,
             FrontError::Refused(_) | FrontError::Session(_) => ErrorKind::Invalid,
-            FrontError::Mount(MountError::Busy(_)) => ErrorKind::Retry,
+            FrontError::Mount(MountError::Busy(_)) | FrontError::Silent { .. } => ErrorKind::Retry,
             FrontError::Mount(_) => ErrorKind::Invalid,
             FrontError::Io { source, .. } => match source.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,

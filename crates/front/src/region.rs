@@ -25,8 +25,17 @@ pub(crate) fn options(how: RegionUse) -> OpenOptions {
     }
 }
 
-/// Opens the region at `path`; makes a file of that length, with mode 0600, if nothing is there. The answer
-/// says whether it was made.
+/// Whether there is nothing at `path`, or a file without a byte, which a process left that died when it made
+/// it.
+fn is_vacant(path: &Path) -> bool {
+    match std::fs::metadata(path) {
+        Ok(found) => found.is_file() && found.len() == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
+/// Opens the region at `path`; makes a file of that length, with mode 0600, if nothing is there, or a file
+/// without a byte. The answer says whether it was made.
 ///
 /// # Errors
 /// [`FrontError::Region`], [`FrontError::InUse`].
@@ -40,7 +49,9 @@ pub fn open_region(
         error => error.into(),
     };
     let (region, is_new) = match create_bytes {
-        Some(len_bytes) if !path.exists() => (Region::create_file(path, len_bytes, &options(how))?, true),
+        Some(len_bytes) if is_vacant(path) => {
+            (Region::create_file(path, len_bytes, &options(how)).map_err(in_use)?, true)
+        }
         _ => (Region::open(path, &options(how)).map_err(in_use)?, false),
     };
     if region.info().kind == RegionKind::Tmpfs {

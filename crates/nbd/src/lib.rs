@@ -78,6 +78,7 @@ mod service;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod uri;
 pub mod wire;
 
 pub use client::{Chunk, Client, ClientError, Hello, Receiver, Reply, Request, Sender};

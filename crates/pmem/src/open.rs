@@ -74,40 +74,40 @@ pub(crate) fn join(file: File, options: &OpenOptions) -> Result<Mapping, RegionE
     }
 }
 
-/// Creates a file, all of it allocated, and opens it.
-pub(crate) fn create_file(
-    path: &Path,
-    len_bytes: u64,
-    options: &OpenOptions,
-) -> Result<Mapping, RegionError> {
-    check_len(path, len_bytes, REGION_ALIGN_BYTES, options)?;
+/// Creates a file, all of it allocated, and opens it. One without a byte was left by one that died here.
+pub(crate) fn create_file(path: &Path, len: u64, options: &OpenOptions) -> Result<Mapping, RegionError> {
+    check_len(path, len, REGION_ALIGN_BYTES, options)?;
     let file = fs::OpenOptions::new()
         .read(true)
         .write(true)
-        .create_new(true)
+        .create(true)
+        .truncate(false)
         .mode(options.mode)
-        .custom_flags(libc::O_CLOEXEC)
+        .custom_flags(libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK)
         .open(path)
         .map_err(|source| io_error(path, "create", source))?;
-    finish_new_file(path, file, len_bytes, options).inspect_err(|_| {
+    // Of several processes that create it, the one with the lock does; the others find it in use, or there.
+    lock(path, &file)?;
+    check_new(path, &file).map_err(|source| io_error(path, "create", source))?;
+    finish_new_file(path, file, len, options).inspect_err(|_| {
         // Ours and of no use; nothing can be done if it stays.
         let _ = fs::remove_file(path);
     })
 }
 
-fn finish_new_file(
-    path: &Path,
-    file: File,
-    len_bytes: u64,
-    options: &OpenOptions,
-) -> Result<Mapping, RegionError> {
-    lock(path, &file)?;
-    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len_bytes) {
+/// Whether a file is the one at `path`, and has no byte.
+fn check_new(path: &Path, file: &File) -> io::Result<()> {
+    let (found, named) = (file.metadata()?, fs::metadata(path)?);
+    let is_named = (named.dev(), named.ino()) == (found.dev(), found.ino());
+    let is_new = is_named && found.is_file() && found.len() == 0;
+    is_new.then_some(()).ok_or_else(|| io::Error::from_raw_os_error(libc::EEXIST))
+}
+
+fn finish_new_file(path: &Path, file: File, len: u64, options: &OpenOptions) -> Result<Mapping, RegionError> {
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
         Ok(()) => {}
-        Err(Errno::OPNOTSUPP) => {
-            write_zeroes(&file, len_bytes).map_err(|source| space_error(path, len_bytes, source))?;
-        }
-        Err(errno) => return Err(space_error(path, len_bytes, errno.into())),
+        Err(Errno::OPNOTSUPP) => write_zeroes(&file, len).map_err(|error| space_error(path, len, error))?,
+        Err(errno) => return Err(space_error(path, len, errno.into())),
     }
     // PERSIST: the file's size, its blocks and its name, before anything that is stored in it; excludes that
     // a structure's durable commit is in a file that a power cut unmakes.

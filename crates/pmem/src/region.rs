@@ -42,11 +42,12 @@ impl Region {
 
     /// Creates a file of `len_bytes` zeroes, all of them allocated, and opens it.
     ///
-    /// Persistence: on return the file and its directory entry are durable, as far as the file system goes. A
-    /// crash inside may leave a file that is shorter, or of zeroes.
+    /// Persistence: on return the file and its directory entry are durable, as far as the file system goes.
+    /// A crash inside may leave a file that is shorter, or of zeroes; the next call uses one of no bytes.
     ///
     /// # Errors
-    /// [`RegionError`]; the file is removed again.
+    /// [`RegionError`]; [`RegionError::AlreadyExists`] if there is something else than a file of no bytes.
+    /// What was created is removed again.
     pub fn create_file(
         path: impl AsRef<Path>,
         len_bytes: u64,

@@ -36,6 +36,17 @@ fn missing_and_existing_paths() {
     let error = Region::create_file(&path, LEN, &options()).unwrap_err();
     assert!(matches!(error, RegionError::AlreadyExists { .. }), "{error}");
     assert_eq!(path.metadata().unwrap().len(), LEN, "untouched");
+    for taken in [dir.path(), Path::new("/dev/null")] {
+        assert!(Region::create_file(taken, LEN, &options()).is_err(), "{}", taken.display());
+    }
+    // What a process leaves that is killed between the first two system calls.
+    let left = dir.path().join("left");
+    fs::File::create(&left).unwrap();
+    let first = Region::create_file(&left, LEN, &options()).unwrap();
+    assert_eq!(left.metadata().unwrap().len(), LEN);
+    let error = Region::create_file(&left, LEN, &options()).unwrap_err();
+    assert!(matches!(error, RegionError::AlreadyOpen { .. }) && left.exists(), "{error}");
+    drop(first);
     assert!(matches!(
         Region::create_file(dir.path().join("no/region"), LEN, &options()).unwrap_err(),
         RegionError::NotFound { .. }

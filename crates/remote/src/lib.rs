@@ -38,7 +38,8 @@
 //! open     by name                                rbd/cluster    connections, what is set and read back
 //! load     libraries at run time                  rbd/image      an open image: requests, the lock
 //! claim    one writer on one machine              rbd/device     the trait
-//! latch    what fenced a device, for good         nbd/api, nbd/connection, nbd/device: the same
+//! latch    what fenced a device, for good         rbd/note       its number, notes of its users
+//!                                                 nbd/api, nbd/connection, nbd/device: the same
 //! ```
 
 mod access;
@@ -55,5 +56,5 @@ pub use access::Access;
 pub use error::OpenError;
 pub use name::is_remote;
 pub use nbd::NbdDevice;
-pub use open::{images, open};
+pub use open::{images, open, open_image};
 pub use rbd::RbdDevice;

@@ -26,6 +26,17 @@ pub fn open(name: &str, access: Access) -> Result<Arc<dyn BlockDevice>, OpenErro
     })
 }
 
+/// Opens an image for writing, if `name` is that of one.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_image(name: &str) -> Result<Option<RbdDevice>, OpenError> {
+    match parse(name)? {
+        Name::Rbd(name) => RbdDevice::open(crate::rbd::functions()?, &name, Access::Write).map(Some),
+        _ => Ok(None),
+    }
+}
+
 /// The names of all images of a pool, if `name` is that of a pool: `rbd:POOL`.
 ///
 /// # Errors

@@ -14,9 +14,9 @@ use crate::blocks::Blocks;
 use crate::error::Error;
 use crate::front::Front;
 use crate::options::{Options, WhenFull};
-use crate::origin::Target;
 use crate::record::{RECORD_BYTES, Record, What};
 use crate::superblock::Superblock;
+use crate::target::Target;
 use crate::throttle::Throttle;
 use crate::write_back::WriteBack;
 
@@ -104,6 +104,11 @@ impl<M: Medium + Sync> Cache<M> {
     /// Unit of offsets and lengths in bytes.
     pub fn block_bytes(&self) -> u32 {
         self.target.identity().block_bytes
+    }
+
+    /// Where the origin is now: bytes of a path, or another address.
+    pub fn origin_path(&self) -> Vec<u8> {
+        self.target.origin().path()
     }
 
     /// What the region says of the cache.

@@ -14,13 +14,14 @@ use fastness_sync::{Condvar, Mutex, RwLock};
 use crate::blocks::Blocks;
 use crate::cache::{Cache, Closed, Counts, Log};
 use crate::error::Error;
-use crate::front::{Front, is_empty};
+use crate::front::{Front, check_free};
 use crate::id::CacheId;
 use crate::options::Options;
-use crate::origin::{Mark, Marked, Origin, Target};
+use crate::origin::{Mark, Origin};
 use crate::parts::Parts;
 use crate::slot::Slot;
-use crate::superblock::Superblock;
+use crate::superblock::{PATH_BYTES_MAX, Superblock};
+use crate::target::{Marked, Target};
 use crate::throttle::Throttle;
 use crate::write_back::WriteBack;
 
@@ -30,14 +31,20 @@ impl<M: Medium + Sync> Cache<M> {
     /// Persistence: on return the cache exists durably, and the origin is marked as its own.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::Foreign`] without [`Options::force`]: nothing was changed. Others of the
-    /// region and of the origin.
+    /// [`Error::Exists`], [`Error::Occupied`], [`Error::Foreign`] without [`Options::force`]: nothing was
+    /// changed. Others of the region and of the origin.
     pub fn create(parts: Parts<M>, origin: Box<dyn Origin>, options: &Options) -> Result<Cache<M>, Error> {
         let Parts { geometry, front, chunks, view } = parts;
         geometry.checked()?;
         let target = Target::open(origin)?;
-        if !options.is_forced && !is_empty(&front) {
-            return Err(Error::Exists);
+        let path_bytes = target.origin().path().len();
+        if path_bytes > PATH_BYTES_MAX {
+            let text =
+                format!("the origin's name has {path_bytes} bytes, and there is room for {PATH_BYTES_MAX}");
+            return Err(Error::Refused(text));
+        }
+        if !options.is_forced {
+            check_free(&front)?;
         }
         let marked = if options.is_forced { target.mark().unwrap_or(Marked::Not) } else { target.mark()? };
         if let (Marked::By(Mark { cache, .. }), false) = (marked, options.is_forced) {

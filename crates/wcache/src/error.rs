@@ -3,11 +3,12 @@
 use std::io;
 
 use fastness_base::ErrorKind;
-use fastness_blkdev::{BlockError, OpenError};
+use fastness_blkdev::BlockError;
 use fastness_pmem::{PersistError, ReadError};
 use fastness_prb::{
     BodyError, ClaimError, CollectError, EntryId, Hidden, LogError, Misuse, SetupError, WriteError,
 };
+use fastness_remote::OpenError;
 
 use crate::id::CacheId;
 
@@ -34,6 +35,9 @@ pub enum Error {
     /// There is a cache already.
     #[error("the region holds a cache already")]
     Exists,
+    /// There is something else.
+    #[error("the region is not empty: it holds something that is no cache of a block device")]
+    Occupied,
     /// A block in front of the chunks is unusable.
     #[error("the {block} at region offset {region_offset:#x} is unusable: {reason}")]
     Block {
@@ -188,6 +192,7 @@ impl Error {
             Error::Geometry { .. }
             | Error::NoCache
             | Error::Exists
+            | Error::Occupied
             | Error::Version { .. }
             | Error::Resized { .. }
             | Error::OtherOrigin

@@ -13,13 +13,27 @@ fn frame<M: Medium>(range: &M, offset: usize) -> Result<Frame, Error> {
     Ok(bytes)
 }
 
-/// Whether neither place of a superblock has a magic: nothing of a cache is lost if one is made here.
-pub(crate) fn is_empty<M: Medium>(range: &M) -> bool {
+/// Whether neither place of a superblock has a magic: the region holds no cache.
+fn is_other<M: Medium>(range: &M) -> bool {
     let has_none = |offset| match frame(range, offset).and_then(|frame| Superblock::decode(&frame, offset)) {
         Err(Error::Block { reason, .. }) => reason != "its checksum does not match",
         _ => false,
     };
     SUPERBLOCK_OFFSETS.into_iter().all(has_none)
+}
+
+/// Whether a cache can be made here without a loss: both places of a superblock are zeroes, as in a file that
+/// was made just now, and after a detachment.
+///
+/// # Errors
+/// [`Error::Exists`], [`Error::Occupied`]; those of reading.
+pub(crate) fn check_free<M: Medium>(range: &M) -> Result<(), Error> {
+    for offset in SUPERBLOCK_OFFSETS {
+        if frame(range, offset)?.iter().any(|byte| *byte != 0) {
+            return Err(if is_other(range) { Error::Occupied } else { Error::Exists });
+        }
+    }
+    Ok(())
 }
 
 /// Reads the superblock of a range that starts with the region: the first copy that is whole.
@@ -34,7 +48,7 @@ pub(crate) fn superblock<M: Medium>(range: &M) -> Result<Superblock, Error> {
     let [first, second] = SUPERBLOCK_OFFSETS.map(read);
     match (first, second) {
         (Ok(found), _) | (_, Ok(found)) => Ok(found),
-        (Err(_), Err(_)) if is_empty(range) => Err(Error::NoCache),
+        (Err(_), Err(_)) if is_other(range) => Err(Error::NoCache),
         (Err(error), Err(_)) => Err(error),
     }
 }

@@ -54,8 +54,10 @@
 //! cleaner      write-back in the background  write_back    batches to the origin
 //! blocks       what the log has, read back   index, block, ranges   where it is
 //! throttle     slows writers down            record        what an entry says
-//! origin       the device below, its mark    front, superblock, slot, frame   in front of the chunks
-//! parts        a region, divided             geometry, id, options, status, error
+//! origin       what the device below is, its mark; file_origin, disk_number, remote_origin, named
+//! target       the origin in use, opened again after failures
+//! parts        a region, divided             front, superblock, slot, frame   in front of the chunks
+//! geometry, id, options, status, error
 //! ```
 
 #![forbid(unsafe_code)]
@@ -65,21 +67,26 @@ mod blocks;
 mod cache;
 mod cleaner;
 mod create;
+mod disk_number;
 mod error;
+mod file_origin;
 mod frame;
 mod front;
 mod geometry;
 mod id;
 mod index;
+mod named;
 mod open;
 mod options;
 mod origin;
 mod parts;
 mod ranges;
 mod record;
+mod remote_origin;
 mod slot;
 mod status;
 mod superblock;
+mod target;
 mod throttle;
 mod write_back;
 
@@ -89,11 +96,15 @@ pub use cleaner::Cleaner;
 pub use error::Error;
 pub use fastness_base::ErrorKind;
 pub use fastness_prb::OnLoss;
+pub use fastness_remote::is_remote;
+pub use file_origin::FileOrigin;
 pub use geometry::{CHUNK_BYTES_MIN, CHUNKS_MAX, DATA_OFFSET, Geometry};
 pub use id::CacheId;
+pub use named::origin_named;
 pub use open::{Inspection, Replayed};
 pub use options::{Options, WhenFull};
-pub use origin::{FileOrigin, Identity, Mark, Origin};
+pub use origin::{Identity, Mark, Origin};
 pub use parts::Parts;
+pub use remote_origin::RemoteOrigin;
 pub use status::Status;
 pub use superblock::Superblock;

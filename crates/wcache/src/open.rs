@@ -13,11 +13,12 @@ use crate::cache::{Cache, Log};
 use crate::error::Error;
 use crate::front::{Front, superblock};
 use crate::options::Options;
-use crate::origin::{Mark, Marked, Origin, Target};
+use crate::origin::{Mark, Origin};
 use crate::parts::Parts;
 use crate::record::{RECORD_BYTES, Record};
 use crate::slot::Slot;
 use crate::superblock::Superblock;
+use crate::target::{Marked, Target};
 use crate::write_back::WriteBack;
 
 /// What an opening found, and did.
@@ -113,6 +114,9 @@ fn check_origin(
         _ if is_forced => Ok(marked),
         Marked::By(mark) if mark.cache != superblock.id => Err(Error::Foreign { cache: mark.cache }),
         Marked::By(mark) if !slot.openings.contains(&mark.opening) => Err(Error::OldCopy),
+        // A file may be moved to another file system, with its mark. An image keeps its number: what has the
+        // mark with another one is a clone.
+        Marked::By(_) if found.inode == 0 && !is_same_place => Err(Error::OtherOrigin),
         Marked::By(_) => Ok(marked),
         // The creation was cut short before the mark, or a detachment after it was removed: nothing is lost.
         Marked::Not if entries == 0 && is_same_place => Ok(marked),

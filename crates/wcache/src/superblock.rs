@@ -31,7 +31,8 @@ pub(crate) const SUPERBLOCK_OFFSETS: [usize; 2] = [0, 3 * FRAME_BYTES];
 const MAGIC: [u8; 8] = *b"FSTNWCHE";
 const VERSION: u16 = 1;
 const PATH_OFFSET: usize = 80;
-const PATH_BYTES_MAX: usize = 3968;
+/// Longest name of an origin.
+pub(crate) const PATH_BYTES_MAX: usize = 3968;
 
 /// What a region says of the cache in it.
 #[derive(Debug, Clone, PartialEq, Eq)]

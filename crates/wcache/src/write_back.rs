@@ -7,7 +7,7 @@ use fastness_blkdev::{AlignedBuf, BlockDevice, BlockError, Request};
 use crate::block::{BLOCK_BYTES, SECTOR_BYTES, SECTORS};
 use crate::blocks::Blocks;
 use crate::error::Error;
-use crate::origin::Target;
+use crate::target::Target;
 
 /// Bytes that are read from the log and then written together.
 const BATCH_BYTES: usize = 4 << 20;

@@ -13,6 +13,7 @@ use fastness_blkdev::*;
 use fastness_pm_model::{Budget, Config, FlushKind, Op, RecordStyle, Recorder, RecordingRange, explore};
 use fastness_pmem::ReadError;
 use fastness_prb::Alignment;
+use fastness_remote::OpenError;
 use fastness_testkit::SeededEntropy;
 use fastness_wcache::{Error, *};
 
@@ -129,8 +130,8 @@ impl View for Image {
 struct Tracked(Arc<World>);
 
 impl Origin for Tracked {
-    fn open(&self) -> Result<Box<dyn BlockDevice>, OpenError> {
-        Ok(Box::new(Tracked(self.0.clone())))
+    fn open(&self) -> Result<Arc<dyn BlockDevice>, OpenError> {
+        Ok(Arc::new(Tracked(self.0.clone())))
     }
     fn number(&self) -> io::Result<(u64, u64)> {
         Ok((1, 2))
@@ -188,7 +189,10 @@ impl BlockDevice for Tracked {
 
 /// Runs the steps; the states of the origin that follow each other, one for each entry.
 fn run(steps: &[Step], style: RecordStyle) -> (Arc<World>, Vec<Vec<u8>>) {
-    let world = World::new(vec![0x55; REGION_BYTES], MemImage::zeroed(ORIGIN_BYTES as u64), None, style);
+    let mut image = vec![0x55; REGION_BYTES];
+    // Only a region that holds nothing is taken.
+    [0, 12288].into_iter().for_each(|at| image[at..at + 4096].fill(0));
+    let world = World::new(image, MemImage::zeroed(ORIGIN_BYTES as u64), None, style);
     let mut states = vec![vec![0; ORIGIN_BYTES]];
     world.note();
     let origin = Box::new(Tracked(world.clone()));

@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fastness_blkdev::MemImage;
@@ -76,6 +77,40 @@ fn an_origin_that_fails_is_tried_again() {
         drop(cache);
         let image = media.disk.crashed(1).image().to_vec();
         assert!(image[..20480].iter().all(|byte| *byte == 2) && image[20480] == 0, "{how:?}");
+    }
+}
+
+/// One that is opened again after a failure is the same one, or gets nothing.
+#[test]
+fn an_origin_that_is_another_when_it_is_opened_again_gets_nothing() {
+    let mut media = media();
+    let cache = media.create().unwrap();
+    for round in 0..3 {
+        let mark = media.mark.lock().unwrap().unwrap();
+        cache.write(0, &[1 + round; 4096]).unwrap();
+        media.disk.fail(Failing::Flushes, &mut Rng(0));
+        assert!(matches!(cache.flush(), Err(Error::Origin(_))));
+        media.disk.heal();
+        let other = match round {
+            0 => None,
+            1 => Some(Mark { cache: CacheId([0; 16]), ..mark }),
+            _ => Some(Mark { opening: mark.opening ^ 1, ..mark }),
+        };
+        *media.mark.lock().unwrap() = other;
+        let error = cache.flush().unwrap_err();
+        match round {
+            0 => assert!(matches!(error, Error::OtherOrigin), "{error}"),
+            1 => assert!(matches!(error, Error::Foreign { .. }), "{error}"),
+            _ => assert!(matches!(error, Error::OldCopy), "{error}"),
+        }
+        assert!(cache.read(8192, &mut [0; 512]).is_err(), "nor is anything read of it");
+        cache.read(0, &mut [0; 4096]).unwrap();
+        *media.mark.lock().unwrap() = Some(mark);
+        media.number.store(9, Ordering::Relaxed);
+        assert!(matches!(cache.flush(), Err(Error::OtherOrigin)), "another disk");
+        media.number.store(7, Ordering::Relaxed);
+        cache.flush().unwrap();
+        assert_eq!(media.disk.image().to_vec()[0], 1 + round);
     }
 }
 
@@ -234,13 +269,39 @@ fn what_does_not_belong_together_is_refused() {
     assert!(matches!(media.open(), Err(Error::OtherOrigin)), "no mark, and something in the log");
     *media.mark.lock().unwrap() = Some(Mark { cache: CacheId([0; 16]), ..mark.unwrap() });
     assert!(matches!(media.open(), Err(Error::Foreign { .. })));
-    let empty = vec![0; media.bank.len_bytes];
-    media.bank = media.bank.with(empty);
+    let mut bytes = vec![0; media.bank.len_bytes];
+    for at in [0, 4095, 12288, 16383] {
+        bytes[at] = 1;
+        media.bank = media.bank.with(bytes.clone());
+        assert!(matches!(media.create(), Err(Error::Occupied)), "byte {at} of something else");
+        assert_eq!(media.bank.image(), bytes);
+        bytes[at] = 0;
+    }
+    media.bank = media.bank.with(bytes);
     assert!(matches!(media.create(), Err(Error::Foreign { .. })));
     assert!(matches!(media.open(), Err(Error::NoCache)));
     let options = media.options().force(true);
     drop(Cache::create(media.parts(), media.origin(), &options).unwrap());
     drop(media.open().unwrap());
+}
+
+/// A file may be moved to another file system with its mark; what has an image's mark and another number is a
+/// clone of it.
+#[test]
+fn a_moved_file_is_taken_and_a_cloned_image_is_not() {
+    for is_device in [false, true] {
+        let mut media = media();
+        media.is_device = is_device;
+        drop(media.create().unwrap());
+        drop(media.open().unwrap());
+        media.number.store(9, Ordering::Relaxed);
+        match media.open() {
+            Ok(_) => assert!(!is_device),
+            Err(error) => assert!(is_device && matches!(error, Error::OtherOrigin), "{error}"),
+        }
+        let options = media.options().force(true);
+        drop(Cache::open(media.parts(), media.origin(), &options).unwrap());
+    }
 }
 
 /// A region whose fences fail: nothing is acknowledged any more, and the origin gets what was.

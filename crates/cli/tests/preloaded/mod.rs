@@ -1,6 +1,7 @@
 //! The programs, and what is demanded of them.
 
 mod calls;
+mod counted;
 mod handlers;
 mod inherited;
 mod kills;

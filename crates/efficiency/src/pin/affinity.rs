@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 
 use fastness_pmem::counters::start_time_of;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use super::policy::ThreadId;
+use super::record::{self, Record};
 
 /// Why a thread was not pinned.
 #[derive(Debug, thiserror::Error)]
@@ -25,15 +27,30 @@ pub enum Refused {
 
 /// Threads that are pinned. Dropping it gives all of them back what they had.
 #[derive(Debug, Default)]
-pub struct Pins(BTreeMap<ThreadId, Pinned>);
+pub struct Pins {
+    threads: BTreeMap<ThreadId, Pinned>,
+    record: Option<Record>,
+}
 
 #[derive(Debug)]
-struct Pinned {
-    before: CpuSet,
-    set: CpuSet,
+pub(super) struct Pinned {
+    pub(super) before: CpuSet,
+    pub(super) set: CpuSet,
 }
 
 impl Pins {
+    /// Pins that are recorded in a file in `folder`, and how many threads got back what they had before they
+    /// were pinned by processes that did not live to give it back.
+    ///
+    /// # Errors
+    /// Those of the folder and of the file.
+    pub fn recorded(folder: &Path) -> io::Result<(Pins, usize)> {
+        let left = record::left(folder)?;
+        let given_back = left.iter().filter(|(thread, pinned)| give_back(**thread, pinned)).count();
+        let record = Some(Record::begin(folder)?);
+        Ok((Pins { threads: BTreeMap::new(), record }, given_back))
+    }
+
     /// Pins a thread to those of these CPUs that it may run on.
     ///
     /// # Errors
@@ -48,33 +65,51 @@ impl Pins {
         if set.count() == 0 {
             return Err(Refused::Elsewhere);
         }
-        sched_setaffinity(Some(pid), &set).map_err(refused)?;
-        self.0.insert(thread, Pinned { before, set });
+        let pinned = Pinned { before, set };
+        if let Some(record) = &mut self.record {
+            record.add(thread, &pinned).map_err(Refused::System)?;
+        }
+        if let Err(errno) = sched_setaffinity(Some(pid), &set) {
+            self.forget(thread);
+            return Err(refused(errno));
+        }
+        self.threads.insert(thread, pinned);
         Ok(())
+    }
+
+    /// Records that a thread is pinned no more.
+    fn forget(&mut self, thread: ThreadId) {
+        if let Some(record) = &mut self.record {
+            // What stays in the file is looked at once more by the next process, which finds other CPUs.
+            let _ = record.remove(thread, self.threads.is_empty());
+        }
     }
 
     /// Gives a thread back what it had; whether it did: not if it has ended, or has changed its CPUs itself
     /// since.
     pub fn release(&mut self, thread: ThreadId) -> bool {
-        self.0.remove(&thread).is_some_and(|pinned| give_back(thread, &pinned))
+        let Some(pinned) = self.threads.remove(&thread) else { return false };
+        let is_given_back = give_back(thread, &pinned);
+        self.forget(thread);
+        is_given_back
     }
 
     /// Whether a thread is no longer as it was pinned: it has ended, or changed its CPUs itself.
     pub fn has_left(&self, thread: ThreadId) -> bool {
-        let Some(pinned) = self.0.get(&thread) else { return true };
+        let Some(pinned) = self.threads.get(&thread) else { return true };
         let now = living(thread).and_then(|pid| sched_getaffinity(Some(pid)).ok());
         now.is_none_or(|now| now != pinned.set)
     }
 
     /// Threads that are pinned.
     pub fn threads(&self) -> impl Iterator<Item = ThreadId> {
-        self.0.keys().copied()
+        self.threads.keys().copied()
     }
 
     /// Gives all of them back what they had; how many that were.
     pub fn release_all(&mut self) -> usize {
-        let pinned = std::mem::take(&mut self.0);
-        pinned.iter().filter(|(thread, pinned)| give_back(**thread, pinned)).count()
+        let threads: Vec<ThreadId> = self.threads().collect();
+        threads.into_iter().filter(|thread| self.release(*thread)).count()
     }
 }
 

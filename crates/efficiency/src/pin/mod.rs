@@ -8,12 +8,14 @@
 //! ```text
 //! policy     when a region is overloaded, which threads are pinned and released: no clock, no system call
 //! affinity   pinning threads, and giving them back what they had
+//! record     what is pinned, in a file, for the case that the process is killed
 //! ```
 //!
 //! Source: dissertation (2025), 6.5 and 6.6.3.
 
 mod affinity;
 mod policy;
+mod record;
 
 pub use affinity::{Pins, Refused};
 pub use policy::{Action, Load, PinRule, Policy, ThreadId};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use fastness_pmem::{PmRange, Region, RegionInfo};
-use fastness_wcache::{Cache, FileOrigin, Geometry, Inspection, Options, Parts, Replayed, Superblock};
+use fastness_wcache::{Cache, Geometry, Inspection, Options, Parts, Replayed, Superblock, origin_named};
 
 use crate::block::report::{Report, origin_of};
 use crate::error::FrontError;
@@ -61,7 +61,7 @@ impl Pair {
         let fail = |error| FrontError::block("cannot make a cache in", region)(error);
         let made = Geometry::dividing(info.len_bytes, None)
             .and_then(|geometry| Parts::divide(opened.into_range(), view, geometry))
-            .and_then(|parts| Cache::create(parts, Box::new(FileOrigin::new(origin)), &self.options))
+            .and_then(|parts| Cache::create(parts, origin_named(origin), &self.options))
             .map_err(fail);
         if made.is_err() && is_new {
             // Of no use; nothing can be done if it stays.
@@ -101,7 +101,7 @@ impl Recovery {
         let info = opened.info().clone();
         let (parts, superblock) = parts(opened, view, region)?;
         let origin = origin.map_or_else(|| origin_of(&superblock), Path::to_owned);
-        let (cache, replayed) = Cache::open(parts, Box::new(FileOrigin::new(&origin)), options)
+        let (cache, replayed) = Cache::open(parts, origin_named(&origin), options)
             .map_err(FrontError::block("cannot take up the cache in", region))?;
         Ok(Recovery { cache, info, replayed: Some(replayed) })
     }

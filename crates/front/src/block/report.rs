@@ -123,7 +123,9 @@ impl Report {
 
     /// Of a cache that this process has.
     pub(super) fn of(cache: &Cache<PmRange>, info: &RegionInfo, replayed: Option<&Replayed>) -> Report {
-        let report = Report { found: Some(found(replayed)), ..Report::new(cache.superblock(), info) };
+        // It may be elsewhere than when the cache was made.
+        let origin = OsStr::from_bytes(&cache.origin_path()).to_string_lossy().into_owned();
+        let report = Report { origin, found: Some(found(replayed)), ..Report::new(cache.superblock(), info) };
         report.with_status(cache.status())
     }
 

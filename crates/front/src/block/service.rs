@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use fastness_nbd::{Endpoint, Limits, Server, SingleExport};
 use fastness_pmem::PmRange;
 use fastness_sync::{Mutex, lock};
-use fastness_wcache::{Cache, Cleaner};
+use fastness_wcache::{Cache, Cleaner, is_remote};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::block::export::CacheExport;
@@ -42,10 +42,16 @@ impl std::fmt::Debug for Service {
     }
 }
 
-/// What clients call the export: the file name of the origin. The empty name means it, too.
-fn name_of(report: &Report) -> String {
-    let name = Path::new(&report.origin).file_name().map(|name| name.to_string_lossy().into_owned());
-    name.unwrap_or_else(|| "cache".to_owned())
+/// What clients call the export: the last part of the origin's name, without options. The empty name means
+/// it, too.
+fn name_of(origin: &str) -> String {
+    let place = match (origin.strip_prefix("rbd:"), is_remote(origin)) {
+        (Some(image), _) => image.split('@').next(),
+        (None, true) => origin.split('?').next(),
+        (None, false) => Some(origin),
+    };
+    let name = place.and_then(|place| place.rsplit('/').next()).filter(|name| !name.is_empty());
+    name.unwrap_or("cache").to_owned()
 }
 
 impl Service {
@@ -55,7 +61,7 @@ impl Service {
     /// [`FrontError`]; nothing is served, and the cache is as it was.
     pub fn start(recovery: Recovery, options: &ServiceOptions) -> Result<Service, FrontError> {
         let report = recovery.report();
-        let (cache, name) = (Arc::new(recovery.cache), name_of(&report));
+        let (cache, name) = (Arc::new(recovery.cache), name_of(&report.origin));
         let last_error = Arc::new(Mutex::new(None));
         let export = CacheExport {
             cache: cache.clone(),
@@ -64,10 +70,7 @@ impl Service {
         };
         let exports = Arc::new(SingleExport::new(name.clone(), Arc::new(export)));
         let server = Arc::new(Server::bind(&options.endpoint, exports, Limits::default())?);
-        let uri = match server.endpoint() {
-            Endpoint::Unix(path) => format!("nbd+unix:///{name}?socket={}", path.display()),
-            Endpoint::Tcp(address) => format!("nbd://{address}/{name}"),
-        };
+        let uri = server.endpoint().uri(&name);
         let report = Report { uri: Some(uri), pid: Some(std::process::id()), ..report };
         let control = {
             let (cache, report, last_error) = (cache.clone(), report.clone(), last_error.clone());
@@ -156,5 +159,24 @@ fn answer(
     match flushed {
         Ok(()) => Answer::Done(Box::new(report)),
         Err(error) => failed(error.kind(), &error, Some(report)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_has_the_last_part_of_its_origins_name() {
+        for (origin, name) in [
+            ("/srv/disk?.img", "disk?.img"),
+            ("/dev/sdb", "sdb"),
+            ("rbd:tank/disk 1@conf=/etc/ceph/ceph.conf,id=me", "disk 1"),
+            ("nbd+unix:///disk?socket=/run/d.sock", "disk"),
+            ("nbd://host:10809/x/y", "y"),
+            ("nbd+unix:///?socket=/run/d.sock", "cache"),
+        ] {
+            assert_eq!(name_of(origin), name);
+        }
     }
 }

@@ -41,12 +41,18 @@ load::functions! {
         rados_shutdown(RadosCluster);
         rados_ioctx_create(RadosCluster, *const c_char, *mut RadosPool) -> c_int;
         rados_ioctx_destroy(RadosPool);
+        rados_ioctx_get_id(RadosPool) -> i64;
+        rados_cluster_fsid(RadosCluster, *mut c_char, usize) -> c_int;
         rbd_list(RadosPool, *mut c_char, *mut usize) -> c_int;
         rbd_open(RadosPool, *const c_char, *mut RbdImage, *const c_char) -> c_int;
         rbd_open_read_only(RadosPool, *const c_char, *mut RbdImage, *const c_char) -> c_int;
         rbd_close(RbdImage) -> c_int;
         rbd_get_size(RbdImage, *mut u64) -> c_int;
         rbd_get_features(RbdImage, *mut u64) -> c_int;
+        rbd_get_id(RbdImage, *mut c_char, usize) -> c_int;
+        rbd_metadata_get(RbdImage, *const c_char, *mut c_char, *mut usize) -> c_int;
+        rbd_metadata_set(RbdImage, *const c_char, *const c_char) -> c_int;
+        rbd_metadata_remove(RbdImage, *const c_char) -> c_int;
         rbd_config_image_list(RbdImage, *mut ConfigOption, *mut c_int) -> c_int;
         rbd_config_image_list_cleanup(*mut ConfigOption, c_int);
         rbd_lock_acquire(RbdImage, c_int) -> c_int;

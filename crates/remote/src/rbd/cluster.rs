@@ -24,6 +24,8 @@ pub(crate) const SETTINGS: [(&str, &str); 3] = [
 ];
 /// Settings for a name with a timeout, in seconds.
 const TIMEOUTS: [&str; 3] = ["client_mount_timeout", "rados_mon_op_timeout", "rados_osd_op_timeout"];
+/// Longest number of a cluster; a UUID has 36 characters.
+const FSID_BYTES_MAX: usize = 64;
 /// Longest list of images that is accepted, with all names.
 const LIST_BYTES_MAX: usize = 16 << 20;
 
@@ -112,7 +114,7 @@ pub(crate) struct Pool {
     pub(crate) functions: &'static Functions,
     pub(crate) handle: RadosPool,
     // Dropped after the pool's own end.
-    _cluster: Cluster,
+    cluster: Cluster,
 }
 
 impl Drop for Pool {
@@ -134,7 +136,25 @@ impl Pool {
         let result =
             unsafe { (functions.rados_ioctx_create)(cluster.handle, pool.as_ptr(), &raw mut handle) };
         checked(name, "rados_ioctx_create", result)?;
-        Ok(Pool { functions, handle, _cluster: cluster })
+        Ok(Pool { functions, handle, cluster })
+    }
+
+    /// Which pool of which cluster it is, whatever both are called.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub(crate) fn identity(&self) -> io::Result<String> {
+        let mut fsid = [0_u8; FSID_BYTES_MAX];
+        // SAFETY: a connected handle, and a buffer of the length that is given.
+        let result = unsafe {
+            (self.functions.rados_cluster_fsid)(self.cluster.handle, fsid.as_mut_ptr().cast(), fsid.len())
+        };
+        // SAFETY: an open pool.
+        let id = unsafe { (self.functions.rados_ioctx_get_id)(self.handle) };
+        match usize::try_from(result) {
+            Ok(len) => Ok(format!("{}/{id}", String::from_utf8_lossy(&fsid[..len.min(fsid.len())]))),
+            Err(_) => Err(io::Error::from_raw_os_error(result.saturating_neg())),
+        }
     }
 
     /// The names of its images, as `rbd_list` writes them: each ends with a zero byte.

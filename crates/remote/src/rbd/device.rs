@@ -78,6 +78,33 @@ impl RbdDevice {
         })
     }
 
+    /// Which image of which cluster it is: a text that no other image has, also after a renaming.
+    ///
+    /// # Errors
+    /// Those of the cluster.
+    pub fn identity(&self) -> io::Result<String> {
+        self.image.identity()
+    }
+
+    /// The note with that key among the image's metadata, if there is one.
+    ///
+    /// # Errors
+    /// Those of the cluster.
+    pub fn note(&self, key: &str) -> io::Result<Option<String>> {
+        self.image.note(key)
+    }
+
+    /// Sets or removes a note. Persistence: durable on return.
+    ///
+    /// # Errors
+    /// Those of the cluster; of kind PermissionDenied if another client has the image now.
+    pub fn set_note(&self, key: &str, value: Option<&str>) -> io::Result<()> {
+        match self.fenced.error() {
+            Some(_) => Err(io::ErrorKind::PermissionDenied.into()),
+            None => self.image.set_note(key, value),
+        }
+    }
+
     fn admit(&self, operation: Operation, offset: u64, len_bytes: u64) -> Result<(), BlockError> {
         self.info.check(operation, offset, len_bytes)?;
         let cause = match self.fenced.error() {

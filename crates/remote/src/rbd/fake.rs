@@ -24,6 +24,7 @@ pub(super) struct FakeImage {
     pub(super) features: u64,
     /// Settings of its own.
     pub(super) settings: HashMap<String, String>,
+    pub(super) notes: HashMap<String, String>,
     /// The client that has the lock.
     pub(super) owner: Option<usize>,
 }
@@ -283,6 +284,60 @@ unsafe extern "C" fn config_cleanup(options: *mut ConfigOption, count: c_int) {
     }
 }
 
+unsafe extern "C" fn pool_id(of: *mut c_void) -> i64 {
+    unsafe { handle(of) }.fake.world().called("rados_ioctx_get_id");
+    2
+}
+
+/// Writes a text with its zero byte; its length, or the error for one that does not fit.
+unsafe fn put(text: &str, out: *mut c_char, room: usize) -> c_int {
+    if text.len() >= room {
+        return -libc::ERANGE;
+    }
+    let text = CString::new(text).unwrap();
+    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), out, text.as_bytes_with_nul().len()) };
+    0
+}
+
+unsafe extern "C" fn fsid(of: *mut c_void, out: *mut c_char, room: usize) -> c_int {
+    let result = unsafe { handle(of) }.fake.world().called("rados_cluster_fsid");
+    match result {
+        0 if unsafe { put("f51d", out, room) } == 0 => 4,
+        0 => -libc::ERANGE,
+        error => error,
+    }
+}
+
+unsafe extern "C" fn get_id(of: *mut c_void, out: *mut c_char, room: usize) -> c_int {
+    about(of, "rbd_get_id", |_, _| unsafe { put("10d5", out, room) })
+}
+
+unsafe extern "C" fn note_get(
+    of: *mut c_void,
+    key: *const c_char,
+    out: *mut c_char,
+    len: *mut usize,
+) -> c_int {
+    about(of, "rbd_metadata_get", |image, _| match image.notes.get(&text(key)) {
+        Some(value) => unsafe { put(value, out, *len) },
+        None => -libc::ENOENT,
+    })
+}
+
+unsafe extern "C" fn note_set(of: *mut c_void, key: *const c_char, value: *const c_char) -> c_int {
+    about(of, "rbd_metadata_set", |image, _| {
+        image.notes.insert(text(key), text(value));
+        0
+    })
+}
+
+unsafe extern "C" fn note_remove(of: *mut c_void, key: *const c_char) -> c_int {
+    about(of, "rbd_metadata_remove", |image, _| match image.notes.remove(&text(key)) {
+        Some(_) => 0,
+        None => -libc::ENOENT,
+    })
+}
+
 unsafe extern "C" fn lock_acquire(of: *mut c_void, mode: c_int) -> c_int {
     assert_eq!(mode, 0, "exclusive");
     about(of, "rbd_lock_acquire", |image, handle| match image.owner {
@@ -310,12 +365,18 @@ pub(super) static FUNCTIONS: Functions = Functions {
     rados_shutdown: shutdown,
     rados_ioctx_create: ioctx_create,
     rados_ioctx_destroy: ioctx_destroy,
+    rados_ioctx_get_id: pool_id,
+    rados_cluster_fsid: fsid,
     rbd_list: list,
     rbd_open: open,
     rbd_open_read_only: open_read_only,
     rbd_close: close,
     rbd_get_size: get_size,
     rbd_get_features: get_features,
+    rbd_get_id: get_id,
+    rbd_metadata_get: note_get,
+    rbd_metadata_set: note_set,
+    rbd_metadata_remove: note_remove,
     rbd_config_image_list: config_list,
     rbd_config_image_list_cleanup: config_cleanup,
     rbd_lock_acquire: lock_acquire,

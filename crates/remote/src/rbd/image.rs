@@ -29,10 +29,10 @@ pub(crate) enum Step<'a> {
 /// An open image.
 #[derive(Debug)]
 pub(crate) struct Image {
-    functions: &'static Functions,
-    handle: RbdImage,
+    pub(super) functions: &'static Functions,
+    pub(super) handle: RbdImage,
     // Dropped after the image's own end.
-    _pool: Pool,
+    pub(super) pool: Pool,
 }
 
 // SAFETY: librbd's images may be used by any thread, and by several at once ("librbd is thread-safe"); the
@@ -66,7 +66,7 @@ impl Image {
         // SAFETY: an open pool, a string, a place for the handle, no snapshot.
         let result = unsafe { open(pool.handle, image.as_ptr(), &raw mut handle, ptr::null()) };
         checked(name, call, result)?;
-        Ok(Image { functions, handle, _pool: pool })
+        Ok(Image { functions, handle, pool })
     }
 
     /// Length in bytes at this moment.

@@ -6,6 +6,7 @@ mod device;
 #[cfg(test)]
 mod fake;
 mod image;
+mod note;
 #[cfg(test)]
 mod tests;
 

@@ -270,6 +270,30 @@ fn what_is_not_whole_blocks_or_not_in_the_image_does_not_reach_it() {
 }
 
 #[test]
+fn an_image_has_a_number_and_keeps_notes() {
+    let fake = Fake::with_image(LEN);
+    let first = device();
+    assert_eq!(first.identity().unwrap(), "f51d/2/10d5");
+    assert_eq!(first.note("us").unwrap(), None);
+    first.set_note("us", Some("one")).unwrap();
+    assert_eq!(first.note("us").unwrap().as_deref(), Some("one"));
+    assert_eq!(first.set_note("us", Some("a\0b")).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    first.set_note("us", None).unwrap();
+    first.set_note("us", None).unwrap();
+    assert_eq!(first.note("us").unwrap(), None);
+    fake.change(|image| drop(image.notes.insert("us".to_owned(), "x".repeat(4096))));
+    assert_eq!(first.note("us").unwrap_err().raw_os_error(), Some(libc::ERANGE));
+    for (call, errno) in [("rbd_get_id", libc::EIO), ("rados_cluster_fsid", libc::ENOTCONN)] {
+        fake.fail(call, errno);
+        assert_eq!(first.identity().unwrap_err().raw_os_error(), Some(errno));
+    }
+    fake.fence();
+    assert!(first.write_at(0, &[1; 512]).is_err());
+    let error = first.set_note("us", Some("two")).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "another client has the image");
+}
+
+#[test]
 fn the_requests_of_a_batch_each_have_their_own_result() {
     let fake = Fake::with_image(LEN);
     let device = device();

@@ -2,10 +2,12 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use fastness_blkdev::{BlockDevice, MemImage, OpenError};
+use fastness_blkdev::{BlockDevice, MemImage};
 use fastness_pmem::{AnyRange, ReadError};
+use fastness_remote::OpenError;
 use fastness_testkit::media::{Bank, Disk, Event, Power};
 use fastness_testkit::{Rng, SeededEntropy};
 use fastness_wcache::*;
@@ -29,16 +31,19 @@ pub(crate) struct DiskOrigin {
     pub(crate) mark: Arc<Mutex<Option<Mark>>>,
     pub(crate) power: Arc<Power>,
     pub(crate) can_be_marked: bool,
+    pub(crate) number: Arc<AtomicU64>,
+    pub(crate) is_device: bool,
 }
 
 impl Origin for DiskOrigin {
-    fn open(&self) -> Result<Box<dyn BlockDevice>, OpenError> {
+    fn open(&self) -> Result<Arc<dyn BlockDevice>, OpenError> {
         self.disk.reopen(1);
-        Ok(Box::new(self.disk.clone()))
+        Ok(Arc::new(self.disk.clone()))
     }
 
     fn number(&self) -> io::Result<(u64, u64)> {
-        Ok((7, 8))
+        let number = self.number.load(Ordering::Relaxed);
+        Ok((number, if self.is_device { 0 } else { 8 }))
     }
 
     fn path(&self) -> Vec<u8> {
@@ -76,6 +81,9 @@ pub(crate) struct Media {
     pub(crate) mark: Arc<Mutex<Option<Mark>>>,
     pub(crate) geometry: Geometry,
     pub(crate) can_be_marked: bool,
+    /// What the disk is recognised by.
+    pub(crate) number: Arc<AtomicU64>,
+    pub(crate) is_device: bool,
     openings: u64,
 }
 
@@ -92,10 +100,24 @@ impl Media {
         rng: &mut Rng,
     ) -> Media {
         let bank = Bank::new(chunks, chunk_bytes, rng, &power);
+        // Only a region that holds nothing is taken.
+        let mut image = bank.image();
+        [0, 12288].into_iter().for_each(|at| image[at..at + 4096].fill(0));
+        let bank = bank.with(image);
         let disk = Disk::new("disk", MemImage::zeroed(origin_bytes), &power, rng.next());
         let geometry = Geometry::dividing(bank.len_bytes as u64, Some(chunk_bytes as u64)).unwrap();
         let can_be_marked = rng.one_in(2);
-        Media { power, bank, disk, mark: Arc::default(), geometry, can_be_marked, openings: 0 }
+        Media {
+            power,
+            bank,
+            disk,
+            mark: Arc::default(),
+            geometry,
+            can_be_marked,
+            number: Arc::new(AtomicU64::new(7)),
+            is_device: false,
+            openings: 0,
+        }
     }
 
     pub(crate) fn parts(&self) -> Parts<AnyRange> {
@@ -106,7 +128,15 @@ impl Media {
 
     pub(crate) fn origin(&self) -> Box<DiskOrigin> {
         let (disk, mark, power) = (self.disk.clone(), self.mark.clone(), self.power.clone());
-        Box::new(DiskOrigin { disk, mark, power, can_be_marked: self.can_be_marked })
+        let number = self.number.clone();
+        Box::new(DiskOrigin {
+            disk,
+            mark,
+            power,
+            can_be_marked: self.can_be_marked,
+            number,
+            is_device: self.is_device,
+        })
     }
 
     /// Options with other random numbers each time.
