@@ -135,9 +135,7 @@ pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
         let goal = (*writers == 1).then_some((20.0, "at least"));
         let (value, alone) = (Spread::of(with).median, Spread::of(without).median);
         rows.push(Row {
-            name: format!(
-                "synchronous random writes of 4 KiB, {writers} writers, with room in the log"
-            ),
+            name: format!("synchronous random writes of 4 KiB, {writers} writers, with room in the log"),
             value: Some(value),
             unit: "IOPS",
             baseline: Some(format!("the origin alone, each with a flush: {alone:.0} IOPS")),

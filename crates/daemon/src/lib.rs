@@ -53,6 +53,7 @@ mod report;
 mod service;
 mod status;
 mod topology;
+mod vhost;
 mod volumes;
 
 pub use client::{Client, ClientError};

@@ -34,12 +34,7 @@ impl RawMap {
     }
 
     /// Maps `len_bytes` of `file` from `offset` on, shared.
-    pub(crate) fn of_part(
-        file: &File,
-        offset: u64,
-        len_bytes: usize,
-        flags: MapFlags,
-    ) -> io::Result<RawMap> {
+    pub(crate) fn of_part(file: &File, offset: u64, len_bytes: usize, flags: MapFlags) -> io::Result<RawMap> {
         // SAFETY: the kernel chooses an address that is free, so no object of ours is mapped over. Nothing in
         // this crate makes a Rust reference into the mapping, hence foreign writes cannot break one.
         let base = unsafe {

@@ -63,7 +63,7 @@ impl Request {
         let [k0, k1, k2, k3, _, _, _, _, s @ ..] = header;
         let sector = u64::from_le_bytes(s);
         // One that cannot be multiplied is past the end of any disk.
-        let offset = sector.checked_mul(SECTOR_BYTES).unwrap_or(u64::MAX);
+        let offset = sector.saturating_mul(SECTOR_BYTES);
         Ok(Request { kind: Kind::of(u32::from_le_bytes([k0, k1, k2, k3])), offset })
     }
 

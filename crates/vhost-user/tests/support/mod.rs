@@ -3,6 +3,8 @@
 // Memory that a driver shares with a device cannot be had in safe Rust.
 #![allow(unsafe_code, dead_code)]
 
+pub(crate) mod front;
+
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixListener;
