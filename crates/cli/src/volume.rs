@@ -47,7 +47,7 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         consent: ConsentArgs,
     },
-    /// Serve a volume over NBD
+    /// Serve a volume over NBD, or to a virtual machine
     #[command(after_help = SERVE)]
     Serve(ServeArgs),
     /// Stop serving a volume
@@ -94,6 +94,9 @@ pub(crate) struct ServeArgs {
     /// Path of a Unix socket
     #[arg(long, value_name = "PATH", conflicts_with = "tcp")]
     socket: Option<String>,
+    /// Serve it to a virtual machine instead (virtio-blk over vhost-user): path of a Unix socket
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["tcp", "socket"])]
+    vhost_user: Option<String>,
     /// Loopback address and port
     #[arg(long, value_name = "ADDRESS")]
     tcp: Option<String>,
@@ -145,10 +148,12 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> Result<Outcome
 }
 
 fn serve(args: ServeArgs) -> Result<ServedReport> {
-    let address = match (args.socket, args.tcp) {
-        (_, Some(address)) => Address::Tcp(address),
-        (Some(path), None) => Address::Unix(absolute(path.as_ref())?.display().to_string()),
-        (None, None) => Address::Unix(volume_socket(&run_dir()?, &args.volume)?.display().to_string()),
+    let path = |path: String| -> Result<String> { Ok(absolute(path.as_ref())?.display().to_string()) };
+    let address = match (args.socket, args.tcp, args.vhost_user) {
+        (_, _, Some(at)) => Address::VhostUser(path(at)?),
+        (_, Some(address), None) => Address::Tcp(address),
+        (Some(at), None, None) => Address::Unix(path(at)?),
+        (None, None, None) => Address::Unix(volume_socket(&run_dir()?, &args.volume)?.display().to_string()),
     };
     let request = Request::Serve {
         name: args.volume.clone(),

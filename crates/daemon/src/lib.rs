@@ -57,6 +57,7 @@ mod report;
 mod service;
 mod status;
 mod topology;
+mod vhost;
 mod volumes;
 
 pub use client::{Client, ClientError};

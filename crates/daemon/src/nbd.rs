@@ -31,8 +31,8 @@ pub(crate) struct NbdService {
 fn endpoint(address: &Address) -> Result<Endpoint, Failure> {
     match address {
         Address::Unix(path) => Ok(Endpoint::Unix(PathBuf::from(path))),
-        Address::Mount(path) => {
-            let text = format!("{path} is a mount point; a volume is served at a socket");
+        Address::VhostUser(path) | Address::Mount(path) => {
+            let text = format!("{path} is no address of NBD; a volume is served at a socket");
             Err(Failure::refuse(ErrorKind::Invalid, text))
         }
         Address::Tcp(text) => match text.parse::<SocketAddr>() {
@@ -148,7 +148,7 @@ impl Service for NbdService {
         let uri = match &self.address {
             Address::Unix(path) => format!("nbd+unix:///{volume}?socket={path}"),
             Address::Tcp(address) => format!("nbd://{address}/{volume}"),
-            Address::Mount(path) => path.clone(),
+            Address::VhostUser(path) | Address::Mount(path) => path.clone(),
         };
         ServedReport {
             size_bytes: opened.as_ref().map_or(0, |volume| volume.size_bytes()),

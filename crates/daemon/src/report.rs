@@ -215,6 +215,8 @@ pub enum Address {
     Unix(String),
     /// Loopback address and port; port 0 for any.
     Tcp(String),
+    /// Path of a Unix socket, for a virtual machine (vhost-user).
+    VhostUser(String),
     /// Path of a mount point.
     Mount(String),
 }

@@ -35,6 +35,9 @@ pub(crate) trait Service: Send + Sync {
         Ok(())
     }
 
+    /// The size of its volume has changed.
+    fn resized(&self) {}
+
     /// Who uses it now, if anyone does and that can be found out.
     fn users(&self) -> Option<String> {
         None
@@ -65,8 +68,11 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    pub(crate) fn add(&self, service: impl Service + 'static) {
+    /// Adds what is served from now on; returns what to say of it.
+    pub(crate) fn add(&self, service: impl Service + 'static) -> ServedReport {
+        let report = service.report();
         lock(&self.all).push(Box::new(service));
+        report
     }
 
     pub(crate) fn reports(&self) -> Vec<ServedReport> {
@@ -102,6 +108,12 @@ impl Services {
     pub(crate) fn volume(&self, dataset: DatasetId) -> Option<Arc<Attached<Volume>>> {
         let services = lock(&self.all);
         services.iter().filter_map(|service| service.volume()).find(|of| of.dataset() == dataset).cloned()
+    }
+
+    /// Tells clients that the size of a volume has changed, where they can be told.
+    pub(crate) fn resized(&self, dataset: DatasetId) {
+        let services = lock(&self.all);
+        services.iter().filter(|of| of.dataset() == Some(dataset)).for_each(|of| of.resized());
     }
 
     /// Where a dataset is mounted.

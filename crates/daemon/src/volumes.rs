@@ -10,7 +10,7 @@ use crate::nbd::NbdService;
 use crate::node::Node;
 use crate::protocol::Failure;
 use crate::report::{Address, ServedReport};
-use crate::service::Service;
+use crate::vhost::VhostService;
 
 /// Key stored with a volume's dataset: the addresses where an import serves it.
 const KEPT: &[u8] = b"serve";
@@ -46,8 +46,10 @@ impl Node {
             self.refuse_in_use(Some(name), is_forced)?;
         }
         volume.resize(size_bytes)?;
-        self.journal
-            .note(format!("{name} resized to {size_bytes} bytes; clients see it when they connect again"));
+        self.services.resized(volume.dataset().id());
+        self.journal.note(format!(
+            "{name} resized to {size_bytes} bytes; NBD clients see it when they connect again"
+        ));
         Ok(())
     }
 
@@ -68,9 +70,12 @@ impl Node {
             Some(attached) => attached,
             None => self.store.attach(name)?,
         };
-        let service = NbdService::start(attached, address, is_read_only, &self.journal)?;
-        let report = service.report();
-        self.services.add(service);
+        let report = match address {
+            Address::VhostUser(path) => {
+                self.services.add(VhostService::start(attached, path, is_read_only, &self.journal)?)
+            }
+            _ => self.services.add(NbdService::start(attached, address, is_read_only, &self.journal)?),
+        };
         if is_kept {
             let mut kept = self.kept(&volume);
             let new = Kept { address: report.address.clone(), is_read_only };

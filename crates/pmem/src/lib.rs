@@ -39,6 +39,7 @@ mod any;
 pub mod counters;
 mod cpu;
 mod error;
+mod foreign;
 pub mod gate;
 mod info;
 mod kernels;
@@ -62,6 +63,7 @@ mod sysfs;
 pub use any::AnyRange;
 pub use counters::copied_bytes;
 pub use error::{ErrorKind, KeysRefusal, LossCause, RegionError, RegionLost, RegionPoisoned};
+pub use foreign::{ForeignMemory, OutOfRange};
 pub use info::{
     BadBlocks, BadRange, DomainSource, Durability, PersistenceDomain, REGION_ALIGN_BYTES, RegionInfo,
     RegionKind,

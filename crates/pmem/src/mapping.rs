@@ -30,6 +30,11 @@ pub(crate) struct RawMap {
 impl RawMap {
     /// Maps the first `len_bytes` of `file`, shared.
     pub(crate) fn of_file(file: &File, len_bytes: usize, flags: MapFlags) -> io::Result<RawMap> {
+        RawMap::of_part(file, 0, len_bytes, flags)
+    }
+
+    /// Maps `len_bytes` of `file` from `offset` on, shared.
+    pub(crate) fn of_part(file: &File, offset: u64, len_bytes: usize, flags: MapFlags) -> io::Result<RawMap> {
         // SAFETY: the kernel chooses an address that is free, so no object of ours is mapped over. Nothing in
         // this crate makes a Rust reference into the mapping, hence foreign writes cannot break one.
         let base = unsafe {
@@ -39,7 +44,7 @@ impl RawMap {
                 ProtFlags::READ | ProtFlags::WRITE,
                 flags,
                 file,
-                0,
+                offset,
             )?
         };
         Ok(RawMap::own(base.cast(), len_bytes))

@@ -1,0 +1,96 @@
+//! Serves a disk to front ends, one after the other.
+
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fastness_sync::{Mutex, lock};
+
+use crate::disk::Disk;
+use crate::message::ProtocolError;
+use crate::poll::Polling;
+use crate::session::{Channel, Session, config_changed};
+use crate::thread::Note;
+
+/// How a disk is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Queues that a virtual machine may use, each with a thread here: 1 to 64.
+    pub queues: u16,
+    /// How long these threads look for requests before they sleep.
+    pub polling: Polling,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { queues: 4, polling: Polling::default() }
+    }
+}
+
+/// A disk, and the front end that is connected.
+///
+/// Concurrency: one thread calls [`run_client`](Self::run_client), any thread the others.
+pub struct Server {
+    disk: Arc<dyn Disk>,
+    options: Options,
+    note: Note,
+    /// To disconnect the front end.
+    client: Mutex<Option<UnixStream>>,
+    channel: Channel,
+    is_down: AtomicBool,
+}
+
+impl Server {
+    /// Serves `disk`; `note` is called with what an operator should know.
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        note: impl Fn(String) + Send + Sync + 'static,
+    ) -> Server {
+        let options = Options { queues: options.queues.clamp(1, 64), ..options };
+        Server {
+            disk,
+            options,
+            note: Arc::new(note),
+            client: Mutex::default(),
+            channel: Channel::default(),
+            is_down: AtomicBool::new(false),
+        }
+    }
+
+    /// Serves a front end until it closes the connection, or [`shutdown`](Self::shutdown) is called.
+    ///
+    /// # Errors
+    /// It broke a rule, or the connection.
+    pub fn run_client(&self, stream: UnixStream) -> Result<(), ProtocolError> {
+        *lock(&self.client) = Some(stream.try_clone()?);
+        let outcome = if self.is_down.load(Ordering::SeqCst) {
+            Ok(())
+        } else {
+            let (disk, note) = (self.disk.clone(), self.note.clone());
+            Session::new(stream, disk, self.options, note, self.channel.clone()).run()
+        };
+        (*lock(&self.channel), *lock(&self.client)) = (None, None);
+        if self.is_down.load(Ordering::SeqCst) { Ok(()) } else { outcome }
+    }
+
+    /// Whether a front end is connected.
+    pub fn has_client(&self) -> bool {
+        lock(&self.client).is_some()
+    }
+
+    /// Tells a virtual machine that the size of its disk has changed.
+    pub fn config_changed(&self) {
+        config_changed(&self.channel);
+    }
+
+    /// Disconnects the front end, after its requests in work, and every later one.
+    pub fn shutdown(&self) {
+        self.is_down.store(true, Ordering::SeqCst);
+        if let Some(stream) = &*lock(&self.client) {
+            // A front end that is gone is not connected either.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
