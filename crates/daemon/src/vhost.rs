@@ -15,9 +15,9 @@ use fastness_vhost_user::{Disk, DiskError, Options, Server};
 use fastness_zvol::{Volume, VolumeError};
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::error::bind_kind;
 use crate::io_report::IoRow;
 use crate::journal::Journal;
-use crate::error::bind_kind;
 use crate::protocol::Failure;
 use crate::report::{Address, ServedReport};
 use crate::service::Service;

@@ -17,8 +17,8 @@ pub struct OutOfRange;
 /// A part of a file that another process shares with this one: ordinary memory, not PM, and counted nowhere.
 ///
 /// Concurrency: the other process may change any byte at any time, so what is read is a copy, to be checked
-/// after it was made. It may cut the file short, too: then ordinary memory takes the place of the mapping, and
-/// [`is_lost`](Self::is_lost) says so. Nothing here is durable.
+/// after it was made. It may cut the file short, too: then ordinary memory takes the place of the mapping,
+/// and [`is_lost`](Self::is_lost) says so. Nothing here is durable.
 #[derive(Debug)]
 pub struct ForeignMemory {
     map: RawMap,

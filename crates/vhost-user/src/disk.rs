@@ -23,8 +23,8 @@ pub trait Disk: Send + Sync {
     /// On an error the contents of `buffer` are not used.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DiskError>;
 
-    /// Writes. Persistence: with `is_durable`, durable on return; without, after a [`Disk::flush`] that begins
-    /// later.
+    /// Writes. Persistence: with `is_durable`, durable on return; without, after a [`Disk::flush`] that
+    /// begins later.
     ///
     /// # Errors
     /// On an error the range may hold old data, new data, or a mixture.

@@ -9,24 +9,9 @@ use fastness_sync::{Mutex, lock};
 
 use crate::disk::Disk;
 use crate::message::ProtocolError;
-use crate::poll::Polling;
+use crate::options::Options;
 use crate::session::{Channel, Session, config_changed};
 use crate::thread::Note;
-
-/// How a disk is served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
-    /// Queues that a virtual machine may use, each with a thread here: 1 to 64.
-    pub queues: u16,
-    /// How long these threads look for requests before they sleep.
-    pub polling: Polling,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { queues: 4, polling: Polling::default() }
-    }
-}
 
 /// A disk, and the front end that is connected.
 ///

@@ -15,9 +15,9 @@ use crate::disk::Disk;
 use crate::inflight::Inflight;
 use crate::memory::{Layout, Memory, REGIONS_MAX};
 use crate::message::{CONFIG_CHANGED, Message, ProtocolError, front, protocol};
+use crate::options::Options;
 use crate::queue::{Queue, Shared};
 use crate::ring::{Addresses, Ring, SIZE_MAX};
-use crate::server::Options;
 use crate::socket;
 use crate::thread::{Note, Running};
 

@@ -34,6 +34,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-zvol", 6),
     ("fastness-zpl", 6),
     ("fastness-nbd", 6),
+    ("fastness-vhost-user", 6),
     ("fastness-fuse", 6),
     // Part of what `crashcheck` speaks to; runs in the guest.
     ("fastness-crashcheck-agent", 5),

@@ -132,7 +132,8 @@ impl Front {
         self.memory.write(16 * u64::from(index), &bytes).unwrap();
     }
 
-    /// A request of one data buffer, in descriptors `head` to `head + 2`. Its status is at the returned place.
+    /// A request of one data buffer, in descriptors `head` to `head + 2`. Its status is at the returned
+    /// place.
     pub(crate) fn request(&self, head: u16, kind: u32, sector: u64, byte: u8) -> u64 {
         let at = DATA + u64::from(head) * 4096;
         let mut header = [kind, 0].map(u32::to_le_bytes).concat();
