@@ -18,12 +18,14 @@ use crate::options::Negotiation;
 use crate::output::Output;
 use crate::pool::Pool;
 use crate::socket::Socket;
+use crate::tls::Tls;
 use crate::wire::HeaderMode;
 
 /// A server without a listener, for sockets from elsewhere. [`crate::Server`] adds a listener.
 pub struct Service {
     exports: Arc<dyn Exports>,
     limits: Limits,
+    tls: Option<Tls>,
     pool: Pool,
     budget: Arc<ServerBudget>,
     registry: Mutex<Registry>,
@@ -45,6 +47,7 @@ struct Counters {
     refused: AtomicU64,
     protocol_errors: AtomicU64,
     timed_out: AtomicU64,
+    tls_failures: AtomicU64,
 }
 
 /// What a server has seen so far.
@@ -52,6 +55,10 @@ struct Counters {
 pub struct Stats {
     /// Current connections.
     pub connections: usize,
+    /// Those of them that have TLS.
+    pub secure: usize,
+    /// Those of them whose client has shown a certificate.
+    pub certified: usize,
     /// Connections ever served.
     pub accepted: u64,
     /// Connections not served: too many, or shutting down, or an export that is unavailable.
@@ -60,6 +67,8 @@ pub struct Stats {
     pub protocol_errors: u64,
     /// Connections cut because the client took too long.
     pub timed_out: u64,
+    /// Connections cut because TLS failed: no certificate, a bad one, damaged bytes.
+    pub tls_failures: u64,
 }
 
 /// How a shutdown went.
@@ -75,6 +84,14 @@ impl Service {
     /// # Errors
     /// A limit is too low, or threads cannot be started.
     pub fn new(exports: Arc<dyn Exports>, limits: Limits) -> Result<Self, BindError> {
+        Self::with_tls(exports, limits, None)
+    }
+
+    /// The same; with `tls`, no client is served without TLS.
+    ///
+    /// # Errors
+    /// As [`Service::new`].
+    pub fn with_tls(exports: Arc<dyn Exports>, limits: Limits, tls: Option<Tls>) -> Result<Self, BindError> {
         limits.check()?;
         let pool = Pool::start(limits.workers).map_err(BindError::system("start the workers"))?;
         Ok(Self {
@@ -82,6 +99,7 @@ impl Service {
             pool,
             budget: Arc::new(ServerBudget::new(limits.server_bytes_max)),
             limits,
+            tls,
             registry: Mutex::default(),
             changed: Condvar::new(),
             is_draining: Arc::default(),
@@ -109,6 +127,7 @@ impl Service {
             Err(ConnectionError::Refused { .. }) => Some(&self.counters.refused),
             Err(ConnectionError::Protocol { .. }) => Some(&self.counters.protocol_errors),
             Err(ConnectionError::TimedOut { .. }) => Some(&self.counters.timed_out),
+            Err(ConnectionError::Tls { .. }) => Some(&self.counters.tls_failures),
         };
         if let Some(counter) = counter {
             counter.fetch_add(1, Ordering::Relaxed);
@@ -137,13 +156,17 @@ impl Service {
             exports: &*self.exports,
             socket,
             input: &mut input,
+            tls: self.tls.as_ref(),
             deadline,
             is_draining: &|| self.is_draining.load(Ordering::Relaxed),
             mode: HeaderMode::Simple,
             allocation_of: None,
             no_zeroes: false,
         };
-        let Some(session) = negotiation.run()? else { return Ok(()) };
+        let Some(session) = negotiation.run()? else {
+            socket.finish();
+            return Ok(());
+        };
         let limits = &self.limits;
         let budget =
             Budget::new(limits.requests_max, limits.connection_bytes_max, FLOOR_BYTES, self.budget.clone());
@@ -203,9 +226,15 @@ impl Service {
 
     /// Counters.
     pub fn stats(&self) -> Stats {
-        let Counters { accepted, refused, protocol_errors, timed_out } = &self.counters;
+        let Counters { accepted, refused, protocol_errors, timed_out, tls_failures } = &self.counters;
+        let registry = lock(&self.registry);
+        let count =
+            |what: fn(&Socket) -> bool| registry.sockets.values().filter(|socket| what(socket)).count();
         Stats {
-            connections: lock(&self.registry).sockets.len(),
+            connections: registry.sockets.len(),
+            secure: count(Socket::is_secure),
+            certified: count(Socket::is_certified),
+            tls_failures: tls_failures.load(Ordering::Relaxed),
             accepted: accepted.load(Ordering::Relaxed),
             refused: refused.load(Ordering::Relaxed),
             protocol_errors: protocol_errors.load(Ordering::Relaxed),

@@ -27,12 +27,21 @@ impl Endpoint {
     ///
     /// Source: NBD URI specification (`doc/uri.md` of the protocol's repository).
     pub fn uri(&self, export: &str) -> String {
+        self.uri_with("nbd", export)
+    }
+
+    /// The same where TLS is required.
+    pub fn tls_uri(&self, export: &str) -> String {
+        self.uri_with("nbds", export)
+    }
+
+    fn uri_with(&self, scheme: &str, export: &str) -> String {
         let export = escaped(export.as_bytes());
         match self {
             Endpoint::Unix(path) => {
-                format!("nbd+unix:///{export}?socket={}", escaped(path.as_os_str().as_bytes()))
+                format!("{scheme}+unix:///{export}?socket={}", escaped(path.as_os_str().as_bytes()))
             }
-            Endpoint::Tcp(address) => format!("nbd://{address}/{export}"),
+            Endpoint::Tcp(address) => format!("{scheme}://{address}/{export}"),
         }
     }
 }
@@ -51,5 +60,7 @@ mod tests {
         );
         let tcp = Endpoint::Tcp("[::1]:10809".parse().unwrap());
         assert_eq!(tcp.uri("\u{e9}"), "nbd://[::1]:10809/%C3%A9");
+        assert_eq!(tcp.tls_uri("a/b"), "nbds://[::1]:10809/a/b");
+        assert_eq!(unix("/run/d.sock").tls_uri("a"), "nbds+unix:///a?socket=/run/d.sock");
     }
 }
