@@ -171,12 +171,13 @@ fn a_record_must_not_take_for_ever() {
     stream.conn.write_tls(&mut record).unwrap();
     let began = Instant::now();
     for byte in record.chunks(1) {
-        if ended.is_finished() || stream.sock.write_all(byte).is_err() {
+        let is_too_late = began.elapsed() > Duration::from_secs(5);
+        if is_too_late || ended.is_finished() || stream.sock.write_all(byte).is_err() {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(began.elapsed() < Duration::from_secs(10));
+    assert!(ended.is_finished() || began.elapsed() < Duration::from_secs(5), "the client may go on for ever");
     assert!(matches!(ended.join().unwrap(), Err(ConnectionError::TimedOut { .. })));
 }
 
