@@ -79,10 +79,12 @@ pub use paths::{
     absolute, all_known_devices, control_socket, known_devices, remember_devices, run_dir, running_pools,
     volume_socket,
 };
-pub use protocol::{Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, VdevRequest};
+pub use protocol::{
+    AccessRequest, Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, VdevRequest,
+};
 pub use report::{
     Address, CheckReport, DatasetReport, DeviceReport, FilesCheckReport, HistoryReport, JobReport,
     LogCauseReport, LogCounters, LogRegionCounters, LogReport, LogVolumeReport, OfflineReport,
-    OperationReport, PoolReport, PropertyReport, RegionReport, ServedReport, VdevReport,
+    OperationReport, PoolReport, PropertyReport, RegionReport, ServedReport, TlsReport, VdevReport,
 };
 pub use topology::split_regions;

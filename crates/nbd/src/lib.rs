@@ -94,5 +94,5 @@ pub use limits::{FLOOR_BYTES, Limits};
 pub use listen::{Endpoint, Listener};
 pub use memory::MemoryExport;
 pub use server::{Access, Server};
-pub use service::{Service, ShutdownReport, Stats};
+pub use service::{Clients, Service, ShutdownReport, Stats};
 pub use tls::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, Tls, TlsError};

@@ -10,10 +10,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::error::BindError;
-use crate::export::Exports;
+use crate::export::{Export, Exports};
 use crate::limits::Limits;
 use crate::listen::{Endpoint, Listener};
-use crate::service::{Service, ShutdownReport, Stats};
+use crate::service::{Clients, Service, ShutdownReport, Stats};
 use crate::tls::Tls;
 
 /// Pause when the system has no descriptors or threads left.
@@ -122,6 +122,16 @@ impl Server {
         // If the pipe is full, the thread is awake.
         let _ = (&self.wake.0).write(&[0]);
         self.service.shutdown()
+    }
+
+    /// As [`Service::end_export`].
+    pub fn end_export(&self, export: &Arc<dyn Export>) -> ShutdownReport {
+        self.service.end_export(export)
+    }
+
+    /// As [`Service::clients`].
+    pub fn clients(&self, export: &Arc<dyn Export>) -> Clients {
+        self.service.clients(export)
     }
 
     /// Counters.

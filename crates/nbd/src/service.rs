@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use fastness_sync::{Condvar, Mutex, lock, wait_for};
 use crate::budget::{Budget, ServerBudget};
 use crate::connection::{Connection, Expected, Patiences};
 use crate::error::{BindError, ConnectionError};
-use crate::export::Exports;
+use crate::export::{Export, Exports};
 use crate::input::{Input, Patience};
 use crate::limits::{FLOOR_BYTES, Limits};
 use crate::options::Negotiation;
@@ -38,7 +39,20 @@ pub struct Service {
 #[derive(Default)]
 struct Registry {
     next_id: u64,
-    sockets: HashMap<u64, Arc<Socket>>,
+    connections: HashMap<u64, Member>,
+}
+
+struct Member {
+    socket: Arc<Socket>,
+    /// What it is connected to, once that is agreed upon.
+    export: Option<Arc<dyn Export>>,
+}
+
+impl Member {
+    fn is_of(&self, export: Option<&Arc<dyn Export>>) -> bool {
+        let same = |ours: &Arc<dyn Export>, other| ptr::addr_eq(Arc::as_ptr(ours), Arc::as_ptr(other));
+        export.is_none_or(|other| self.export.as_ref().is_some_and(|ours| same(ours, other)))
+    }
 }
 
 #[derive(Default)]
@@ -69,6 +83,17 @@ pub struct Stats {
     pub timed_out: u64,
     /// Connections cut because TLS failed: no certificate, a bad one, damaged bytes.
     pub tls_failures: u64,
+}
+
+/// Connections of one export, at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Clients {
+    /// All of them.
+    pub all: usize,
+    /// Those through TLS.
+    pub secure: usize,
+    /// Those whose client has shown a certificate.
+    pub certified: usize,
 }
 
 /// How a shutdown went.
@@ -140,12 +165,12 @@ impl Service {
         if self.is_draining.load(Ordering::SeqCst) {
             return Err(ConnectionError::Refused { why: "the server is shutting down" });
         }
-        if registry.sockets.len() >= self.limits.connections_max {
+        if registry.connections.len() >= self.limits.connections_max {
             return Err(ConnectionError::Refused { why: "too many connections" });
         }
         let id = registry.next_id;
         registry.next_id += 1;
-        registry.sockets.insert(id, socket.clone());
+        registry.connections.insert(id, Member { socket: socket.clone(), export: None });
         Ok(id)
     }
 
@@ -167,6 +192,13 @@ impl Service {
             socket.finish();
             return Ok(());
         };
+        if let Some(member) = lock(&self.registry).connections.get_mut(&id) {
+            member.export = Some(session.export.clone());
+        }
+        // Only now: whoever ends an export either is seen here, or sees this connection.
+        if session.export.is_ended() {
+            return Err(ConnectionError::Refused { why: "the export is not served any more" });
+        }
         let limits = &self.limits;
         let budget =
             Budget::new(limits.requests_max, limits.connection_bytes_max, FLOOR_BYTES, self.budget.clone());
@@ -195,22 +227,38 @@ impl Service {
     pub fn shutdown(&self) -> ShutdownReport {
         let registry = lock(&self.registry);
         self.is_draining.store(true, Ordering::SeqCst);
-        registry.sockets.values().for_each(|socket| socket.close_input());
         drop(registry);
-        let cut = self.wait_gone(Some(self.limits.shutdown_grace));
-        if cut > 0 {
-            lock(&self.registry).sockets.values().for_each(|socket| socket.close());
-            self.wait_gone(None);
-        }
+        let report = self.end_connections(None);
         self.pool.stop();
+        report
+    }
+
+    /// The same for the connections of one export, which is [ended](Export::is_ended); others go on. What has
+    /// arrived and not begun is up to the export.
+    pub fn end_export(&self, export: &Arc<dyn Export>) -> ShutdownReport {
+        self.end_connections(Some(export))
+    }
+
+    fn end_connections(&self, of: Option<&Arc<dyn Export>>) -> ShutdownReport {
+        self.each_socket(of, Socket::close_input);
+        let cut = self.wait_gone(of, Some(self.limits.shutdown_grace));
+        if cut > 0 {
+            self.each_socket(of, Socket::close);
+            self.wait_gone(of, None);
+        }
         ShutdownReport { cut }
     }
 
-    /// Waits for the connections to end; returns how many have not.
-    fn wait_gone(&self, patience: Option<Duration>) -> usize {
+    fn each_socket(&self, of: Option<&Arc<dyn Export>>, act: fn(&Socket)) {
+        let registry = lock(&self.registry);
+        registry.connections.values().filter(|one| one.is_of(of)).for_each(|one| act(&one.socket));
+    }
+
+    /// Waits for connections to end; returns how many have not.
+    fn wait_gone(&self, of: Option<&Arc<dyn Export>>, patience: Option<Duration>) -> usize {
         let deadline = patience.map(|patience| Instant::now() + patience);
         let mut registry = lock(&self.registry);
-        while !registry.sockets.is_empty() {
+        while registry.connections.values().any(|one| one.is_of(of)) {
             let Some(deadline) = deadline else {
                 registry = fastness_sync::wait(&self.changed, registry);
                 continue;
@@ -221,19 +269,33 @@ impl Service {
             }
             registry = wait_for(&self.changed, registry, left);
         }
-        registry.sockets.len()
+        registry.connections.values().filter(|one| one.is_of(of)).count()
+    }
+
+    /// Who is connected to an export.
+    pub fn clients(&self, export: &Arc<dyn Export>) -> Clients {
+        self.count(Some(export))
+    }
+
+    fn count(&self, of: Option<&Arc<dyn Export>>) -> Clients {
+        let registry = lock(&self.registry);
+        let mut clients = Clients::default();
+        for Member { socket, .. } in registry.connections.values().filter(|one| one.is_of(of)) {
+            clients.all += 1;
+            clients.secure += usize::from(socket.is_secure());
+            clients.certified += usize::from(socket.is_certified());
+        }
+        clients
     }
 
     /// Counters.
     pub fn stats(&self) -> Stats {
         let Counters { accepted, refused, protocol_errors, timed_out, tls_failures } = &self.counters;
-        let registry = lock(&self.registry);
-        let count =
-            |what: fn(&Socket) -> bool| registry.sockets.values().filter(|socket| what(socket)).count();
+        let clients = self.count(None);
         Stats {
-            connections: registry.sockets.len(),
-            secure: count(Socket::is_secure),
-            certified: count(Socket::is_certified),
+            connections: clients.all,
+            secure: clients.secure,
+            certified: clients.certified,
             tls_failures: tls_failures.load(Ordering::Relaxed),
             accepted: accepted.load(Ordering::Relaxed),
             refused: refused.load(Ordering::Relaxed),
@@ -257,7 +319,7 @@ struct Registered<'a> {
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
-        lock(&self.service.registry).sockets.remove(&self.id);
+        lock(&self.service.registry).connections.remove(&self.id);
         self.service.changed.notify_all();
     }
 }

@@ -156,6 +156,8 @@ fn a_record_must_be_finished() {
     stream.conn.writer().write_all(&read_request(0, 1)).unwrap();
     stream.conn.write_tls(&mut record).unwrap();
     stream.sock.write_all(&record[..record.len() - 1]).unwrap();
+    std::thread::sleep(10 * soon);
+    assert!(ended.is_finished(), "one that has stopped in the middle does not");
     let outcome = ended.join().unwrap();
     assert!(matches!(outcome, Err(ConnectionError::TimedOut { .. })), "{outcome:?}");
 }
