@@ -1,5 +1,5 @@
-//! What a client sends to an NBD server that requires TLS: anything after STARTTLS, records with strange contents, a
-//! greeting that was changed, or any bytes through TLS, with damage after them.
+//! What a client sends to an NBD server that requires TLS: anything after STARTTLS, records with strange
+//! contents, a greeting that was changed, or any bytes through TLS, with damage after them.
 #![no_main]
 
 use std::io::{Read, Write};

@@ -44,6 +44,7 @@ mod io_report;
 mod jobs;
 mod journal;
 mod layout;
+mod listeners;
 mod log_device;
 mod log_status;
 mod medium;
@@ -70,10 +71,10 @@ pub use importing::{ImportReport, ImportStep, ImportWatch, ImportingReport, Step
 pub use io_report::{IoCounters, IoReport, IoRow, LatencyBucket, RequestCounters};
 pub use journal::EventReport;
 pub use layout::{check_layout, check_pool_name};
+pub use listeners::check_address;
 pub use log_device::{check_new_regions, is_persistent_memory};
 pub use medium::{Survival, describe};
 pub use mount::check_files_offline;
-pub use nbd::check_address;
 pub use node::{Ending, Node, NodeOptions};
 pub use paths::{
     absolute, all_known_devices, control_socket, known_devices, remember_devices, run_dir, running_pools,

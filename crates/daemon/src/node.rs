@@ -23,7 +23,7 @@ use crate::imported;
 use crate::importing::{ImportReport, ImportStep, ImportWatch};
 use crate::jobs::{Jobs, Tell};
 use crate::journal::Journal;
-use crate::nbd::Listeners;
+use crate::listeners::Listeners;
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
 use crate::report::HistoryReport;

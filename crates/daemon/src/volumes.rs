@@ -55,8 +55,8 @@ impl Node {
         Ok(())
     }
 
-    /// Serves a volume; with `is_kept`, after each import. Others that are served at the address, in the same way,
-    /// are no obstacle.
+    /// Serves a volume; with `is_kept`, after each import. Others that are served at the address, in the same
+    /// way, are no obstacle.
     ///
     /// # Errors
     /// The address is in use or invalid, or certificates are; errors of opening the volume.

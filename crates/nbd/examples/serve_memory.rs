@@ -1,7 +1,8 @@
 //! Serves memory over NBD until its standard input ends.
 //!
 //! ```text
-//! serve_memory (unix:PATH | HOST:PORT) SIZE_BYTES [MINIMUM_BLOCK_BYTES] [--tls-dir=DIR | --tls-verify-peer=DIR]
+//! serve_memory (unix:PATH | HOST:PORT) SIZE_BYTES [MINIMUM_BLOCK_BYTES]
+//!              [--tls-dir=DIR | --tls-verify-peer=DIR]
 //! ```
 //! Prints `ready ENDPOINT` when clients can connect.
 #![allow(clippy::print_stdout)]

@@ -175,7 +175,8 @@ pub enum ConnectionError {
     /// The socket failed, or the client disconnected in mid-message.
     #[error("connection lost")]
     Lost(#[source] io::Error),
-    /// TLS could not be agreed upon, the client's certificate is missing or no good, or what arrived is damaged.
+    /// TLS could not be agreed upon, the client's certificate is missing or no good, or what arrived is
+    /// damaged.
     #[error("TLS failed")]
     Tls {
         /// What is wrong.

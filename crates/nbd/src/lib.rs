@@ -30,9 +30,9 @@
 //! ```
 //!
 //! # Protocol
-//! Fixed newstyle handshake with all options; TLS 1.3, required or not there at all ([`Tls`]); simple, structured and extended replies; all
-//! commands; `base:allocation`. Source: NBD `doc/proto.md` (<https://github.com/NetworkBlockDevice/nbd>),
-//! whose sections are cited where they are used.
+//! Fixed newstyle handshake with all options; TLS 1.3, required or not there at all ([`Tls`]); simple,
+//! structured and extended replies; all commands; `base:allocation`. Source: NBD `doc/proto.md`
+//! (<https://github.com/NetworkBlockDevice/nbd>), whose sections are cited where they are used.
 //!
 //! # Design
 //! ```text
@@ -50,8 +50,8 @@
 //!    block them.
 //! 2. Time: handshakes, requests, and clients that do not read their replies have deadlines.
 //! 3. Threads: workers take connections in turn, and send without waiting.
-//! 4. TLS: its handshake has the same deadline, and a limit in bytes; a record that is not finished in time ends
-//!    the connection. What arrives before TLS has no effect on what comes after it.
+//! 4. TLS: its handshake has the same deadline, and a limit in bytes; a record that is not finished in time
+//!    ends the connection. What arrives before TLS has no effect on what comes after it.
 //! 5. Invalid input: a request that breaks a rule is answered with an error if the stream can still be
 //!    parsed; otherwise the connection is closed. A panic of an export is an `EIO`.
 //!

@@ -161,7 +161,7 @@ impl Negotiation<'_> {
             return self.error(option::STARTTLS, reply::ERR_INVALID, "agreed upon already");
         }
         if self.input.buffered() > 0 {
-            // Somebody on the way could have put them there, for the client to be said to have sent through TLS.
+            // Somebody on the way could have put them there, to count as sent through TLS.
             return protocol("bytes before TLS began");
         }
         self.reply(option::STARTTLS, reply::ACK, &[])?;

@@ -51,8 +51,8 @@ impl Socket {
         }
     }
 
-    /// Sends some of `from`; `EAGAIN` if it would block and must not, or if the timeout has passed. What comes
-    /// after an `EAGAIN` is the same bytes again.
+    /// Sends some of `from`; `EAGAIN` if it would block and must not, or if the timeout has passed. What
+    /// comes after an `EAGAIN` is the same bytes again.
     pub(crate) fn send(&self, from: &[IoSlice<'_>], may_wait: bool) -> Result<usize, Errno> {
         match self.channel.get() {
             None => self.stream.send(from, may_wait),

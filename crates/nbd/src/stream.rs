@@ -1,4 +1,5 @@
-//! A connected stream socket, Unix or TCP, with the few calls that a server needs: bytes as they are on the wire.
+//! A connected stream socket, Unix or TCP, with the few calls that a server needs: bytes as they are on the
+//! wire.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;

@@ -1,6 +1,7 @@
 //! A connection through TLS: decrypts what arrives, encrypts what is sent.
 //!
-//! Both directions share the library's state, and lock it only to encrypt or decrypt, never during a system call.
+//! Both directions share the library's state, and lock it only to encrypt or decrypt, never during a system
+//! call.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::mem;
@@ -30,8 +31,8 @@ pub(crate) struct Channel {
 pub(super) struct Outgoing {
     encrypted: Vec<u8>,
     sent: usize,
-    /// Bytes of the sender's that are in there. It hears of them once all of them are sent; until then it comes
-    /// again with the same bytes, which must not be encrypted twice.
+    /// Bytes of the sender's that are in there. It hears of them once all of them are sent; until then it
+    /// comes again with the same bytes, which must not be encrypted twice.
     accepted: usize,
 }
 

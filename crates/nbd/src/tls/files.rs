@@ -102,8 +102,8 @@ enum AuthorityCause {
 }
 
 impl Tls {
-    /// Reads [`CERTIFICATE_FILE`] and [`KEY_FILE`] in `folder`; to verify clients, [`CA_FILE`] too. Later changes
-    /// of the files have no effect.
+    /// Reads [`CERTIFICATE_FILE`] and [`KEY_FILE`] in `folder`; to verify clients, [`CA_FILE`] too. Later
+    /// changes of the files have no effect.
     ///
     /// # Errors
     /// A file is missing, or is not what it should be.

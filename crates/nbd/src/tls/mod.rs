@@ -1,7 +1,7 @@
 //! TLS: which certificates, and the channel that a connection becomes.
 //!
-//! [`Tls`] is made once from files (`files`) and serves all connections. A [`Channel`] is one connection's: its
-//! handshake (`accept`), its bytes in both directions (`channel`), and which records have arrived whole
+//! [`Tls`] is made once from files (`files`) and serves all connections. A [`Channel`] is one connection's:
+//! its handshake (`accept`), its bytes in both directions (`channel`), and which records have arrived whole
 //! (`records`).
 //!
 //! TLS 1.3 only. Sessions are not resumed: each connection shows its certificate, and each is judged anew.

@@ -1,7 +1,7 @@
 //! Bytes that arrived, and which of them are whole records.
 //!
-//! The library gets whole records only. So it is known whether a client has stopped in the middle of one, which
-//! looks like a client that has nothing to say otherwise.
+//! The library gets whole records only. So it is known whether a client has stopped in the middle of one,
+//! which looks like a client that has nothing to say otherwise.
 
 /// Header of a record: type, version, length.
 const HEADER_BYTES: usize = 5;

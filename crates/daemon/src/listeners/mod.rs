@@ -3,6 +3,9 @@
 //! A listener begins with its first volume and ends with its last. Who joins and who leaves does so under one
 //! lock, so no volume joins a listener that is ending.
 
+mod address;
+mod shelf;
+
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -10,8 +13,9 @@ use fastness_base::ErrorKind;
 use fastness_nbd::{Endpoint, Export, Limits, Server, Tls};
 use fastness_sync::{Mutex, lock};
 
-use super::address::{access, endpoint, refusal};
-use super::shelf::Shelf;
+pub use self::address::check_address;
+use self::address::{access, endpoint, refusal};
+use self::shelf::Shelf;
 use crate::export::VolumeExport;
 use crate::journal::Journal;
 use crate::protocol::{AccessRequest, Failure};
@@ -36,9 +40,9 @@ impl Listeners {
     /// Serves an export at an address. Where others are served already, who may come is not changed by it.
     ///
     /// # Errors
-    /// The address is in use or invalid; the certificates are no good; it is served there already, or others are
-    /// in another way.
-    pub(super) fn join(
+    /// The address is in use or invalid; the certificates are no good; it is served there already, or others
+    /// are in another way.
+    pub(crate) fn join(
         &self,
         address: &Address,
         access: &AccessRequest,
@@ -68,7 +72,7 @@ impl Listeners {
     }
 
     /// Ends an export there, and the connections to it. With the last one, the listener ends.
-    pub(super) fn leave(&self, listener: &Arc<NbdListener>, export: &Arc<VolumeExport>) {
+    pub(crate) fn leave(&self, listener: &Arc<NbdListener>, export: &Arc<VolumeExport>) {
         let mut all = lock(&self.0);
         let is_used = listener.shelf.remove(export);
         if !is_used {
@@ -118,20 +122,20 @@ impl NbdListener {
         Ok(Arc::new(NbdListener { address, access: request.clone(), tls, shelf, server, thread }))
     }
 
-    pub(super) fn address(&self) -> &Address {
+    pub(crate) fn address(&self) -> &Address {
         &self.address
     }
 
-    pub(super) fn server(&self) -> &Server {
+    pub(crate) fn server(&self) -> &Server {
         &self.server
     }
 
-    pub(super) fn tls(&self) -> Option<&Tls> {
+    pub(crate) fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
     }
 
     /// Where clients find a volume.
-    pub(super) fn uri(&self, volume: &str) -> String {
+    pub(crate) fn uri(&self, volume: &str) -> String {
         let at = self.server.endpoint();
         if self.tls.is_some() { at.tls_uri(volume) } else { at.uri(volume) }
     }

@@ -27,9 +27,9 @@ pub(super) fn endpoint(address: &Address) -> Result<Endpoint, Failure> {
     }
 }
 
-/// Refuses an address that nothing can listen at now, and certificates that cannot be used; nothing listens there
-/// afterwards. Of a socket, only the path is looked at: to listen at it for a moment would be in the way of
-/// another process.
+/// Refuses an address that nothing can listen at now, and certificates that cannot be used; nothing listens
+/// there afterwards. Of a socket, only the path is looked at: to listen at it for a moment would be in the
+/// way of another process.
 ///
 /// # Errors
 /// It is invalid, or in use.

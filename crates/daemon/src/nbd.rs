@@ -1,21 +1,15 @@
 //! Volumes that are served over NBD: several at one address, if they are served there.
 
-mod address;
-mod listener;
-mod shelf;
-
 use std::sync::Arc;
 
 use fastness_nbd::Export;
 use fastness_store::{Attached, DatasetId};
 use fastness_zvol::Volume;
 
-pub use self::address::check_address;
-pub(crate) use self::listener::Listeners;
-use self::listener::NbdListener;
 use crate::export::VolumeExport;
 use crate::io_report::IoRow;
 use crate::journal::Journal;
+use crate::listeners::{Listeners, NbdListener};
 use crate::protocol::{AccessRequest, Failure};
 use crate::report::{Address, ServedReport, TlsReport};
 use crate::service::Service;

@@ -7,8 +7,8 @@ use fastness_sync::{Mutex, lock};
 
 use crate::export::VolumeExport;
 
-/// Each volume under the name that it has now; the only one, under the empty name too. None under a name that it
-/// had: that may be the name of another.
+/// Each volume under the name that it has now; the only one, under the empty name too. None under a name that
+/// it had: that may be the name of another.
 #[derive(Default)]
 pub(super) struct Shelf(Mutex<Vec<Arc<VolumeExport>>>);
 
