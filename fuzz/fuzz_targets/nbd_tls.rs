@@ -57,7 +57,8 @@ fn world() -> &'static World {
         let mut roots = RootCertStore::empty();
         roots.add(authority.der().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let builder =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
         let client = builder.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
