@@ -13,7 +13,7 @@ use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// A folder for a server; returns what a client with a certificate needs, and one without.
-pub fn folder(folder: &Path) -> [Arc<ClientConfig>; 2] {
+pub(crate) fn folder(folder: &Path) -> [Arc<ClientConfig>; 2] {
     fs::create_dir(folder).unwrap();
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
@@ -44,7 +44,7 @@ pub fn folder(folder: &Path) -> [Arc<ClientConfig>; 2] {
 }
 
 /// A connection in transmission, with simple replies.
-pub struct Secure(StreamOwned<ClientConnection, TcpStream>);
+pub(crate) struct Secure(StreamOwned<ClientConnection, TcpStream>);
 
 fn code(stream: &mut impl Read) -> io::Result<u32> {
     let mut header = [0; 20];
@@ -55,7 +55,7 @@ fn code(stream: &mut impl Read) -> io::Result<u32> {
 }
 
 impl Secure {
-    pub fn connect(at: SocketAddr, name: &str, config: &Arc<ClientConfig>) -> io::Result<Secure> {
+    pub(crate) fn connect(at: SocketAddr, name: &str, config: &Arc<ClientConfig>) -> io::Result<Secure> {
         let mut stream = TcpStream::connect(at)?;
         stream.read_exact(&mut [0; 18])?;
         stream.write_all(&3u32.to_be_bytes())?;
@@ -83,13 +83,13 @@ impl Secure {
         assert_eq!(reply[4..8], [0; 4], "no error");
     }
 
-    pub fn write(&mut self, offset: u64, data: &[u8]) {
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
         self.send(command::WRITE, command_flag::FUA, offset, data.len());
         self.0.write_all(data).unwrap();
         self.done();
     }
 
-    pub fn read(&mut self, offset: u64, bytes: usize) -> Vec<u8> {
+    pub(crate) fn read(&mut self, offset: u64, bytes: usize) -> Vec<u8> {
         self.send(command::READ, 0, offset, bytes);
         self.done();
         let mut data = vec![0; bytes];
