@@ -28,9 +28,9 @@ Examples:
   fastness volume serve tank/disk                           a Unix socket in the folder of sockets
   fastness volume serve tank/disk --socket /run/disk.sock
   fastness volume serve tank/disk --tcp 127.0.0.1:10809
-  fastness volume serve tank/a tank/b --tcp 0.0.0.0:10809 --tls-dir /etc/pki/fastness --tls-verify-peer
-Several volumes can have one address; clients choose by name. One that is served later, at the same address and in
-the same way, joins them. It is served again after each import, until `fastness volume unserve tank/disk`.";
+  fastness volume serve tank/a tank/b --tcp 0.0.0.0:10809 --tls-dir pki --tls-verify-peer
+Several volumes can have one address; clients choose by name. One that is served later, in the
+same way, joins them. It is served again after each import, until `fastness volume unserve tank/disk`.";
 
 /// Commands on volumes.
 #[derive(Debug, Subcommand)]
