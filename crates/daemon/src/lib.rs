@@ -63,7 +63,7 @@ mod volumes;
 pub use client::{Client, ClientError};
 pub use control::Control;
 pub use damaged::DamagedReport;
-pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently, scan};
+pub use devices::{Candidate, Found, PATIENCE, Unreadable, clear_labels, open_vdevs, patiently, scan};
 pub use error::StartError;
 pub use find::{Among, FoundDevices, Search, find_devices};
 pub use importing::{ImportReport, ImportStep, ImportWatch, ImportingReport, StepReport};
