@@ -185,8 +185,7 @@ pub(crate) fn running(name: &str) -> Result<Option<PoolReport>> {
     let others = running_pools(&dir).unwrap_or_default();
     let (same, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|pool| pool == name);
     let status = |pool: &String| -> Result<PoolReport> {
-        let mut client = Client::connect(&control_socket(&dir, pool)?, pool)?;
-        client.set_timeout(ANSWER)?;
+        let mut client = Client::connect_within(&control_socket(&dir, pool)?, pool, ANSWER)?;
         Ok(client.call(&Request::Status)?)
     };
     // One that is being exported, or does not answer: the search for its devices decides.
