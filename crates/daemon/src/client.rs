@@ -90,8 +90,8 @@ impl Client {
         Client::with(path, pool, UnixStream::connect(path))
     }
 
-    /// The same, and waits for no part of this or of a later call longer than `patience`: neither for a process
-    /// that accepts nobody nor for one that does not read or answer.
+    /// The same, and waits for no part of this or of a later call longer than `patience`: neither for a
+    /// process that accepts nobody nor for one that does not read or answer.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).

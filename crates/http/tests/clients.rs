@@ -42,7 +42,7 @@ fn ask(server: &Server, request: &str) -> String {
     rest(&mut client)
 }
 
-/// Whether a request gets this code; a server that is full may cut the connection off before that can be read.
+/// Whether a request gets this code; a server that is full may cut the connection off before it can be read.
 fn gets(server: &Server, request: &str, code: &str) -> bool {
     let mut client = connect(server);
     let mut answer = Vec::new();

@@ -31,9 +31,9 @@ pub(super) fn of_pools(text: &mut Text, pools: &[PoolReport]) {
         text.each(name, "gauge", help, pools, |pool| (&pool.name, of(pool)));
     }
     let synced = "fastness_pool_synced_txg";
-    text.each(synced, "counter", "Newest durable txg", pools, |pool| (&pool.name, pool.synced_txg));
+    text.each(synced, "gauge", "Newest durable txg", pools, |pool| (&pool.name, pool.synced_txg));
     let open = "fastness_pool_open_txg";
-    text.each(open, "counter", "The txg that changes join", pools, |pool| (&pool.name, pool.open_txg));
+    text.each(open, "gauge", "The txg that changes join", pools, |pool| (&pool.name, pool.open_txg));
     let damaged = "fastness_pool_damaged_blocks";
     text.each(damaged, "gauge", "Blocks without a good copy", pools, |pool| {
         (&pool.name, pool.damaged.len() as u64 + pool.damaged_unlisted)
