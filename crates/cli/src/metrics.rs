@@ -30,7 +30,7 @@ Latencies are those of the operations that were timed: every synchronous one, an
 pub(crate) struct MetricsArgs {
     /// Show only this pool
     pool: Option<String>,
-    /// Serve them over HTTP instead, at a port of this host, or ADDRESS:PORT. Whoever reaches that can read them
+    /// Serve them over HTTP instead, at a port of this host, or ADDRESS:PORT; whoever reaches it reads them
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
 }
