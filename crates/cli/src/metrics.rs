@@ -4,17 +4,19 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use clap::Args;
+use fastness_daemon::{Level, say};
 use fastness_http::{Limits, Page, Server};
 
 use crate::connect::connect;
 use crate::error::{Context, Result};
 use crate::exit::Outcome;
-use crate::output::note;
 
 mod io;
 mod look;
 mod pools;
 mod text;
+
+pub(crate) use look::Wanted;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,7 +46,7 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
 
 pub(crate) fn run(args: &MetricsArgs, out: &mut dyn Write) -> Result<Outcome> {
     if let Some(address) = args.listen {
-        let server = serve(address, args.pool.clone())?;
+        let server = serve(address, Wanted::of(args.pool.as_ref()))?;
         writeln!(out, "http://{}{PATH}", server.address())?;
         out.flush()?;
         loop {
@@ -56,22 +58,23 @@ pub(crate) fn run(args: &MetricsArgs, out: &mut dyn Write) -> Result<Outcome> {
         // Asked for by name, it has to be there.
         connect(pool)?;
     }
-    out.write_all(look::look(args.pool.as_deref())?.text().as_bytes())?;
+    out.write_all(look::look(&Wanted::of(args.pool.as_ref()))?.text().as_bytes())?;
     Ok(Outcome::Clean)
 }
 
 /// Where the counters are served.
 const PATH: &str = "/metrics";
 
-/// Serves the counters of one pool, or of all that run, until it is dropped.
-pub(crate) fn serve(address: SocketAddr, pool: Option<String>) -> Result<Server> {
+/// Serves counters until it is dropped.
+pub(crate) fn serve(address: SocketAddr, wanted: Wanted) -> Result<Server> {
     let listener = TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
     if !address.ip().is_loopback() {
-        note(format_args!(
-            "fastness: {address} is no loopback address: whoever reaches it can read the counters"
-        ));
+        say(
+            Level::Warning,
+            format_args!("{address} is no loopback address: whoever reaches it can read the counters"),
+        );
     }
-    let make = move || match look::look(pool.as_deref()) {
+    let make = move || match look::look(&wanted) {
         Ok(seen) => seen.text(),
         // A page without a pool: the counters of the others are gone, too, which alerts notice.
         Err(error) => format!("# {}\n", error.texts().join(": ").replace('\n', " ")),

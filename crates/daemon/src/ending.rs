@@ -29,7 +29,7 @@ impl Node {
             let is_suspended = self.pool().is_suspended();
             if is_suspended && !was_suspended {
                 let advice = self.status().advice.unwrap_or_default();
-                self.journal.note(format!("pool {} is suspended: {advice}", self.name()));
+                self.journal.fail(format!("pool {} is suspended: {advice}", self.name()));
             }
             was_suspended = is_suspended;
         }
@@ -103,7 +103,7 @@ impl Node {
     pub fn give_up(&self) {
         self.quiet();
         if let Err(error) = self.pool().export() {
-            self.journal.note(format!("the pool was not exported: {}", fastness_base::chain(&error)));
+            self.journal.fail(format!("the pool was not exported: {}", fastness_base::chain(&error)));
         }
         self.pool().release();
     }

@@ -164,6 +164,22 @@ fn a_huge_head_is_refused_before_it_is_whole() {
 }
 
 #[test]
+fn an_answer_reaches_a_client_that_still_sends() {
+    let server = serve(Limits::default());
+    let mut client = connect(&server);
+    client.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nA: ").unwrap();
+    client.write_all(&[b'a'; 16 << 10]).unwrap();
+    client.peek(&mut [0]).unwrap();
+    // If the connection were closed, the first of these would be refused, and take the answer with it.
+    for _ in 0..3 {
+        client.write_all(&[b'a'; 8 << 10]).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    client.shutdown(Shutdown::Write).unwrap();
+    assert!(rest(&mut client).starts_with("HTTP/1.1 431 "));
+}
+
+#[test]
 fn a_client_that_does_not_read_loses_its_place() {
     let limits = Limits { connections_max: 1, answer_time: Duration::from_millis(200), ..Limits::default() };
     let server = serve_page(limits, || "x".repeat(32 << 20));

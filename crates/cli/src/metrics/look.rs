@@ -23,12 +23,33 @@ pub(super) struct Seen {
     io: Vec<IoReport>,
 }
 
-/// Asks all pools, or one. One that does not answer is seen as such, and holds nobody up.
-pub(super) fn look(pool: Option<&str>) -> Result<Seen> {
+/// Which pools are asked.
+#[derive(Debug, Clone)]
+pub(crate) enum Wanted {
+    /// This one.
+    One(String),
+    /// All that run, and these, which should.
+    All(Vec<String>),
+}
+
+impl Wanted {
+    pub(super) fn of(pool: Option<&String>) -> Wanted {
+        pool.map_or(Wanted::All(Vec::new()), |pool| Wanted::One(pool.clone()))
+    }
+}
+
+/// Asks pools. One that does not answer is seen as such, and holds nobody up.
+pub(super) fn look(wanted: &Wanted) -> Result<Seen> {
     let dir = run_dir()?;
-    let names = match pool {
-        Some(pool) => vec![pool.to_owned()],
-        None => running_pools(&dir).with_context(|| format!("cannot read {}", dir.display()))?,
+    let names = match wanted {
+        Wanted::One(pool) => vec![pool.clone()],
+        Wanted::All(known) => {
+            let mut names = running_pools(&dir).with_context(|| format!("cannot read {}", dir.display()))?;
+            names.extend(known.iter().cloned());
+            names.sort();
+            names.dedup();
+            names
+        }
     };
     let answers: Vec<_> = std::thread::scope(|scope| {
         let asked: Vec<_> = names.iter().map(|name| scope.spawn(|| ask(&dir, name, ANSWER))).collect();
