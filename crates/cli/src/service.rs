@@ -2,13 +2,13 @@
 //!
 //! # Design
 //! A thread for each pool imports it, serves what is to be served, and stays until it is exported
-//! ([`pools`]). This thread hears of it, tells the service manager ([`manager`]), and looks whether the pools'
-//! own threads move ([`watch`]). A pool that cannot be imported is tried again and again, and holds up no
-//! other; if there is no pool at all, the service ends, and says why.
+//! ([`pools`]). This thread hears of it, tells the service manager ([`manager`]), and looks whether the
+//! pools' own threads move ([`watch`]). A pool that cannot be imported is tried again and again, and holds
+//! up no other; if there is no pool at all, the service ends, and says why.
 //!
 //! # Shutdown
-//! SIGINT, SIGTERM and SIGHUP export all pools that run. An import in progress ends with the process: the next
-//! one does what it left.
+//! SIGINT, SIGTERM and SIGHUP export all pools that run. An import in progress ends with the process: the
+//! next one does what it left.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -10,7 +10,7 @@ use fastness_store::{
     DatasetKind, Device, ImportOptions, Kinds, Local, Places, Pool, PoolError, PoolLog, PoolOptions, Pulse,
     Store, StoreOptions,
 };
-use fastness_sync::{Mutex, RwLock, lock};
+use fastness_sync::{Condvar, Mutex, RwLock, lock};
 use fastness_zpl::FileReplay;
 use fastness_zvol::VolumeReplay;
 use serde::Serialize;
@@ -74,6 +74,8 @@ pub struct Node {
     pub(crate) imported: Mutex<ImportReport>,
     pub(crate) endings: (Sender<Ending>, Mutex<Receiver<Ending>>),
     pub(crate) is_ending: AtomicBool,
+    /// The devices are free.
+    pub(crate) released: (Mutex<bool>, Condvar),
     /// Why a request ended the node; held until the request's answer has been sent.
     pub(crate) ending: Mutex<Option<Ending>>,
 }
@@ -126,6 +128,7 @@ impl Node {
             imported: Mutex::default(),
             endings: (sender, Mutex::new(receiver)),
             is_ending: AtomicBool::new(false),
+            released: Default::default(),
             ending: Mutex::default(),
         });
         node.options.watch.begin(ImportStep::Serve);
@@ -218,6 +221,7 @@ impl Node {
         }
         // Threads that still answer clients have the pool, too, and end with the process.
         self.pool().release();
+        self.note_released();
         result
     }
 

@@ -3,9 +3,9 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use fastness_blkdev::{Fault, FaultPlan, On, When};
 use fastness_pool::{DatasetKind, Pool, PoolOptions, Pulse};
 use support::{Rig, Shape, manual};
 
@@ -66,7 +66,7 @@ fn a_thread_that_waits_for_a_transaction_neither_rests_nor_beats() {
 #[test]
 fn a_pool_that_cannot_do_anything_owes_no_beat() {
     let (rig, pool) = pool();
-    rig.cut_at.store(rig.ops.load(Ordering::SeqCst), Ordering::SeqCst);
+    rig.devices[0].set_plan(FaultPlan::new(1).rule(On::Writes, When::From(1), Fault::Errno(5)));
     let tx = pool.begin_tx().unwrap();
     pool.create_dataset(&tx, "tank/a", DatasetKind::Filesystem, &[]).unwrap();
     drop(tx);

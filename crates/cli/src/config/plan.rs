@@ -81,6 +81,10 @@ pub(super) fn read(text: &str) -> Result<Config, Vec<Mistake>> {
     for error in &errors {
         source.wrong(&error.span().unwrap_or_default(), error.message());
     }
+    if !errors.is_empty() {
+        // What was read around them is a guess.
+        return Err(source.finish());
+    }
     let mut keys = Keys::new(&table, "");
     let mut config = Config::default();
     if let Some(mut metrics) = keys.table(&mut source, "metrics") {

@@ -6,9 +6,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::pool::Pool;
-use fastness_sync::order::lock;
-
 /// What a pool's thread has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pulse {
@@ -35,20 +32,9 @@ impl Heart {
         self.is_resting.store(is_resting, Ordering::Relaxed);
         self.beat();
     }
-}
 
-impl Pool {
-    /// Whether the thread that ends txgs moves, or has nothing to do.
-    pub fn pulse(&self) -> Pulse {
-        let pipeline = &self.shared.txgs.pipeline;
-        let progress = lock(&pipeline.progress);
-        let is_over = progress.failed.is_some() || progress.is_stopping || progress.is_frozen;
-        let has_reason = progress.wanted > progress.synced || pipeline.must_end();
-        let is_resting = pipeline.heart.is_resting.load(Ordering::Relaxed) && !has_reason;
-        let has_thread = self.shared.options.has_txg_thread && !self.shared.options.is_read_only;
-        Pulse {
-            beats: pipeline.heart.beats.load(Ordering::Relaxed),
-            is_at_rest: is_over || is_resting || !has_thread,
-        }
+    /// Its beats, and whether it waits.
+    pub(crate) fn state(&self) -> (u64, bool) {
+        (self.beats.load(Ordering::Relaxed), self.is_resting.load(Ordering::Relaxed))
     }
 }
