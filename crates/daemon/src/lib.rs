@@ -21,6 +21,7 @@
 //! log_device  devices of the log                      topology  add, attach, replace, scrub: jobs
 //! ending      how it ends; history: what was asked    layout    requests that look like mistakes
 //! devices     devices by path, labels found by a scan
+//! said        standard error: people, a file, the journal; signals: SIGINT, SIGTERM, SIGHUP
 //! ```
 //! The daemon makes no decisions that belong to the pool.
 
@@ -54,7 +55,9 @@ mod paths;
 mod pool_properties;
 mod protocol;
 mod report;
+mod said;
 mod service;
+mod signals;
 mod status;
 mod topology;
 mod vhost;
@@ -85,4 +88,6 @@ pub use report::{
     LogCauseReport, LogCounters, LogRegionCounters, LogReport, LogVolumeReport, OfflineReport,
     OperationReport, PoolReport, PropertyReport, RegionReport, ServedReport, VdevReport,
 };
+pub use said::{Level, say, speak_as_service, speaks_as_service};
+pub use signals::on_signals;
 pub use topology::split_regions;

@@ -9,6 +9,8 @@ mod list;
 mod properties;
 mod vdevs;
 
+pub(crate) use import::importable;
+
 use std::io::Write;
 
 use clap::{Args, Subcommand};
