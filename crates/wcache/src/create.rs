@@ -16,9 +16,9 @@ use crate::cache::{Cache, Closed, Counts, Log};
 use crate::error::Error;
 use crate::front::{Front, check_free};
 use crate::id::CacheId;
+use crate::mirror::{MirrorInfo, superblocks};
 use crate::options::Options;
 use crate::origin::{Mark, Origin};
-use crate::mirror::{MirrorInfo, superblocks};
 use crate::sides::{Sides, mirrored};
 use crate::slot::{MirrorState, Slot};
 use crate::superblock::{PATH_BYTES_MAX, Superblock};
@@ -100,7 +100,7 @@ impl<M: Medium + Sync> Cache<M> {
         }
         target.set_mark(Some(Mark { cache: id, opening }))?;
         let log = Log { hdl, txg: 1 };
-        let mirror = number.map(|number| MirrorInfo::new(number, paths, Some(0), None));
+        let mirror = number.map(|_| MirrorInfo::new(paths, Some(0), None));
         let blocks = Blocks::new(Views::new(views));
         let superblock = superblocks.into_iter().next().expect("one for each side");
         Ok(Cache::assemble(superblock, mirror, options, prb, log, front, blocks, target))

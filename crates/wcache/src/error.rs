@@ -78,7 +78,9 @@ pub enum Error {
         why: String,
     },
     /// The region is a side no more.
-    #[error("the cache goes on with another region in the place of this one: what this one holds is out of date")]
+    #[error(
+        "the cache goes on with another region in the place of this one: what this one holds is out of date"
+    )]
     SideReplaced,
     /// Each side was used without the other.
     #[error(

@@ -62,6 +62,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attach;
 mod block;
 mod blocks;
 mod cache;

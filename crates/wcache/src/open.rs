@@ -83,8 +83,7 @@ fn mirror_info(
     named: Option<usize>,
     absent: Option<Absent>,
 ) -> Option<MirrorInfo> {
-    let number = superblock.side.as_ref()?.mirror;
-    Some(MirrorInfo::new(number, paths, named, absent))
+    superblock.side.as_ref().map(|_| MirrorInfo::new(paths, named, absent))
 }
 
 fn claim<M: Medium + Sync>(
@@ -153,7 +152,11 @@ fn check_origin(
 }
 
 /// Takes the entries of a log into an index, in order; returns the last generation.
-fn take_in<M: Medium + Sync>(hdl: &mut Hdl<Mirror<M>>, blocks: &Blocks, origin_bytes: u64) -> Result<u64, Error> {
+fn take_in<M: Medium + Sync>(
+    hdl: &mut Hdl<Mirror<M>>,
+    blocks: &Blocks,
+    origin_bytes: u64,
+) -> Result<u64, Error> {
     let (mut buffer, mut last) = (Vec::new(), 0);
     let replayed = hdl.replay(|entry, _update| {
         let len = entry.body_len_bytes();

@@ -174,9 +174,8 @@ pub(crate) fn choose<M: Medium>(
 ) -> Result<Chosen<M>, Error> {
     let Sides { first, second } = sides;
     let second_path = second.as_ref().and_then(|second| second.as_ref().ok()).map(|parts| parts.path.clone());
-    let second = second.map(|second| {
-        second.and_then(|parts| Candidate::of(parts, false).map_err(|error| chain(&error)))
-    });
+    let second = second
+        .map(|second| second.and_then(|parts| Candidate::of(parts, false).map_err(|error| chain(&error))));
     let first_path = first.path.clone();
     let (one, other, other_path) = match (Candidate::of(first, true), second) {
         (Ok(one), second) => (one, second, second_path),

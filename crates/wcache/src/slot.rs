@@ -168,11 +168,29 @@ mod tests {
     #[test]
     fn golden_bytes_of_a_side() {
         for out in [None, Some(0), Some(1)] {
-            let mirrored = Slot { mirror: Some(MirrorState { mirror: 0x0807_0605_0403_0201, out }), ..slot() };
+            let mirrored =
+                Slot { mirror: Some(MirrorState { mirror: 0x0807_0605_0403_0201, out }), ..slot() };
             let frame = mirrored.encode();
             let mut expected = slot().encode()[..64].to_vec();
             expected[8] = 2;
-            expected.extend([1, 2, 3, 4, 5, 6, 7, 8, out.map_or(0, |side| side as u8 + 1), 0, 0, 0, 0, 0, 0, 0]);
+            expected.extend([
+                1,
+                2,
+                3,
+                4,
+                5,
+                6,
+                7,
+                8,
+                out.map_or(0, |side| side as u8 + 1),
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ]);
             expected.extend(HdlHeader::NoZil.encode());
             assert_eq!(frame[..92], expected);
             assert_eq!(Slot::decode(&frame, 4096).unwrap(), mirrored);

@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(frame[..120], expected);
         assert!(frame[120..4092].iter().all(|byte| *byte == 0));
         assert_eq!(Superblock::decode(&frame, 0).unwrap(), mirrored());
-        for (at, byte) in [(8, 3), (88, 2), (91, 0x0f), (11, 0x0f)] {
+        for (at, byte) in [(8, 3), (88, 2), (91, 0xff), (11, 0xff)] {
             let mut forged = frame;
             forged[at] = byte;
             seal(&mut forged, &MAGIC);

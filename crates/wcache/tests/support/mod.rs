@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -123,7 +124,13 @@ impl Media {
     pub(crate) fn parts(&self) -> Parts<AnyRange> {
         let parts = self.bank.parts();
         let view = Box::new(BankView(self.bank.clone()));
-        Parts { geometry: self.geometry, front: parts.front, chunks: parts.chunks, view }
+        Parts {
+            geometry: self.geometry,
+            front: parts.front,
+            chunks: parts.chunks,
+            view,
+            path: PathBuf::new(),
+        }
     }
 
     pub(crate) fn origin(&self) -> Box<DiskOrigin> {
