@@ -1,9 +1,9 @@
 //! A cache on two sides: one that is lost in use, one that joins or leaves.
 //!
 //! Crash cases of [`Cache::attach`]: the log is empty, and the origin has everything. The new region gets the
-//! same empty log and state first, then its superblock with the number of a new mirror; the cache goes on
-//! without it until its own superblock has that number, too. What its state says of another mirror counts no
-//! more from then on. Of [`Cache::detach_side`]: once the superblock of the region that stays names no mirror,
+//! same empty log and state first, then its superblock with the number of a new mirror; its state says that it
+//! is out itself, so that it is not used. Once the superblock of the cache has that number, too, what the
+//! cache's state says of another mirror counts no more; then the new side's state says that both are in. Of [`Cache::detach_side`]: once the superblock of the region that stays names no mirror,
 //! the other one is out; then that is wiped.
 
 use std::path::PathBuf;
@@ -119,15 +119,16 @@ impl<M: Medium + Sync> Cache<M> {
         paths.rotate_left(own);
         let superblocks = superblocks(&self.superblock, Some(number), &paths)?;
         let mut front = self.close()?;
-        let mirror = Some(MirrorState { mirror: number, out: None });
-        let slot = Slot { mirror, ..front.slot().clone() };
-        let mut joins = Front::wipe(vec![new_front], Slot { sequence: slot.sequence - 1, ..slot.clone() })?;
+        let state = front.slot().clone();
+        let slot = |out| Slot { mirror: Some(MirrorState { mirror: number, out }), ..state.clone() };
+        let mut joins = Front::wipe(vec![new_front], Slot { sequence: state.sequence - 2, ..state.clone() })?;
         drop(Prb::format(self.options.config(&geometry), mirrored(vec![chunks]))?);
-        joins.update(slot)?;
+        joins.update(slot(Some(1 - own)))?;
         joins.write_superblocks(&superblocks[1 - own..2 - own])?;
         // Of one that was lost since the opening there are blocks, too, and nothing is written to them.
         let of_front = if front.sides() == 1 { &superblocks[own..=own] } else { &superblocks[..] };
-        front.write_superblocks(of_front).map_err(|error| self.note_region(error.into()))
+        front.write_superblocks(of_front).map_err(|error| self.note_region(error.into()))?;
+        Ok(joins.update(slot(None))?)
     }
 
     /// Makes the cache one of a single region: the one that was named first when it was opened stays, the other

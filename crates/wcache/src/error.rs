@@ -82,6 +82,9 @@ pub enum Error {
         "the cache goes on with another region in the place of this one: what this one holds is out of date"
     )]
     SideReplaced,
+    /// The region was to become a side, and the cache does not know it.
+    #[error("the region was to join the mirror of a cache, and that was cut short: attach it again")]
+    SideJoining,
     /// Each side was used without the other.
     #[error(
         "each side of the mirror has gone on without the other, and nothing tells which one is right: name the one \
@@ -230,6 +233,7 @@ impl Error {
             | Error::OldCopy
             | Error::SideMissing { .. }
             | Error::SideReplaced
+            | Error::SideJoining
             | Error::SidesApart
             | Error::NotMirrored
             | Error::Mirrored

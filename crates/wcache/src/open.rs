@@ -212,9 +212,8 @@ impl<M: Medium + Sync> Cache<M> {
         let opened = claim(front, chunks, config, options.on_loss)?;
         let Opened { mut front, prb, mut hdl, mut claimed } = opened;
         let marked = check_origin(&superblock, front.slot(), &target, claimed.entries, options.is_forced)?;
-        if let (Some(Absent { path, why, is_news: true, .. }), Marked::Never, false) =
-            (&absent, marked, options.is_degraded)
-        {
+        let is_known = matches!(marked, Marked::By(_)) || options.is_degraded;
+        if let (Some(Absent { path, why, may_be_newer: true, .. }), false) = (&absent, is_known) {
             return Err(Error::SideMissing { path: path.clone(), why: why.clone() });
         }
 

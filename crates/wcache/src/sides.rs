@@ -60,6 +60,9 @@ impl<M: Medium> Candidate<M> {
         let Parts { front, chunks, view, path, .. } = parts;
         let superblock = superblock(&front)?;
         let (front, slot) = FrontSide::open(front, &superblock)?;
+        if superblock.side.as_ref().is_some_and(|side| slot.out(side.mirror) == Some(side.side)) {
+            return Err(Error::SideJoining);
+        }
         Ok(Candidate { superblock, front, slot, chunks, view, path, is_named })
     }
 
@@ -90,8 +93,8 @@ pub(crate) struct Absent {
     pub(crate) path: PathBuf,
     /// Why.
     pub(crate) why: String,
-    /// The state of the other side does not say yet that it is out.
-    pub(crate) is_news: bool,
+    /// Nothing in the regions tells whether it is newer than the other side.
+    pub(crate) may_be_newer: bool,
 }
 
 /// The regions that are used.
@@ -137,10 +140,11 @@ impl<M: Medium> Chosen<M> {
     }
 
     /// Without the other side of its mirror.
-    fn alone(one: Candidate<M>, path: Option<PathBuf>, why: String) -> Chosen<M> {
+    fn alone(one: Candidate<M>, path: Option<PathBuf>, why: String, may_be_newer: bool) -> Chosen<M> {
         let (_, side) = one.place().expect("the side of a mirror");
         let path = path.filter(|path| !path.as_os_str().is_empty()).unwrap_or_else(|| one.other_path());
-        let absent = Absent { side: 1 - side, path, why, is_news: !one.is_left_alone() };
+        let may_be_newer = may_be_newer && !one.is_left_alone();
+        let absent = Absent { side: 1 - side, path, why, may_be_newer };
         Chosen::one(one, Some(absent))
     }
 
@@ -174,14 +178,15 @@ pub(crate) fn choose<M: Medium>(
 ) -> Result<Chosen<M>, Error> {
     let Sides { first, second } = sides;
     let second_path = second.as_ref().and_then(|second| second.as_ref().ok()).map(|parts| parts.path.clone());
-    let second = second
-        .map(|second| second.and_then(|parts| Candidate::of(parts, false).map_err(|error| chain(&error))));
+    let second = second.map(|second| {
+        second.map_err(Stranger::Other).and_then(|parts| Candidate::of(parts, false).map_err(Stranger::of))
+    });
     let first_path = first.path.clone();
     let (one, other, other_path) = match (Candidate::of(first, true), second) {
         (Ok(one), second) => (one, second, second_path),
         // What is wrong with the one that was named need not be wrong with the other.
         (Err(error), Some(Ok(other))) if other.place().is_some() => {
-            (other, Some(Err(chain(&error))), Some(first_path))
+            (other, Some(Err(Stranger::of(error))), Some(first_path))
         }
         (Err(error), _) => return Err(error),
     };
@@ -191,24 +196,36 @@ pub(crate) fn choose<M: Medium>(
             Some(_) => Err(Error::Refused("the cache has one region, and is no mirror".to_owned())),
         };
     };
-    let other = other.unwrap_or_else(|| Err("it was not looked for".to_owned()));
-    match other.map_err(Stranger::Other).and_then(|other| partner(&one, place, other)) {
+    let other = other.unwrap_or_else(|| Err(Stranger::Other("it was not looked for".to_owned())));
+    match other.and_then(|other| partner(&one, place, other)) {
         Ok(other) => compare(one, other, mark, is_degraded),
         Err(Stranger::Replaced) if !one.is_left_alone() && !is_degraded => Err(Error::SideReplaced),
-        Err(why) => Ok(Chosen::alone(one, other_path, why.to_string())),
+        Err(why) => Ok(Chosen::alone(one, other_path, why.to_string(), !matches!(why, Stranger::Joining))),
     }
 }
 
 /// Why a region is not the other side.
 enum Stranger {
+    /// It was to become that, and never took part.
+    Joining,
     /// It belongs to another mirror of the same cache.
     Replaced,
     Other(String),
 }
 
+impl Stranger {
+    fn of(error: Error) -> Stranger {
+        match error {
+            Error::SideJoining => Stranger::Joining,
+            error => Stranger::Other(chain(&error)),
+        }
+    }
+}
+
 impl std::fmt::Display for Stranger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Stranger::Joining => f.write_str("it was to join the mirror, and that was cut short"),
             Stranger::Replaced => f.write_str("it belongs to another mirror of the cache"),
             Stranger::Other(why) => f.write_str(why),
         }
@@ -253,7 +270,7 @@ fn compare<M: Medium>(
     };
     let Some(why) = out else { return Ok(Chosen::both(one, other)) };
     let (stays, leaves) = if one.slot.sequence > other.slot.sequence { (one, other) } else { (other, one) };
-    Ok(Chosen::alone(stays, Some(leaves.path), why.to_owned()))
+    Ok(Chosen::alone(stays, Some(leaves.path), why.to_owned(), false))
 }
 
 /// Both have gone on alone: one of them because somebody took it upon himself.
@@ -266,9 +283,9 @@ fn apart<M: Medium>(
     let is_marked = |side: &Candidate<M>| mark.is_some_and(|mark| side.slot.openings.contains(&mark));
     let why = "both sides have gone on alone, and this one is not used".to_owned();
     match (is_marked(&one), is_marked(&other)) {
-        (true, false) => Ok(Chosen::alone(one, Some(other.path), why)),
-        (false, true) => Ok(Chosen::alone(other, Some(one.path), why)),
-        _ if is_degraded => Ok(Chosen::alone(one, Some(other.path), why)),
+        (true, false) => Ok(Chosen::alone(one, Some(other.path), why, false)),
+        (false, true) => Ok(Chosen::alone(other, Some(one.path), why, false)),
+        _ if is_degraded => Ok(Chosen::alone(one, Some(other.path), why, false)),
         _ => Err(Error::SidesApart),
     }
 }
