@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fastness_blkdev::{BlockDevice, MemImage};
@@ -31,6 +31,7 @@ pub(crate) struct DiskOrigin {
     pub(crate) mark: Arc<Mutex<Option<Mark>>>,
     pub(crate) power: Arc<Power>,
     pub(crate) can_be_marked: bool,
+    pub(crate) refuses_marks: Arc<AtomicBool>,
     pub(crate) number: Arc<AtomicU64>,
     pub(crate) is_device: bool,
 }
@@ -60,6 +61,9 @@ impl Origin for DiskOrigin {
     fn set_mark(&self, mark: Option<Mark>) -> io::Result<()> {
         if !self.can_be_marked {
             return Err(io::ErrorKind::Unsupported.into());
+        }
+        if self.refuses_marks.load(Ordering::Relaxed) {
+            return Err(io::Error::from_raw_os_error(5));
         }
         match self.power.event() {
             Event::On => *self.mark.lock().unwrap() = mark,
@@ -91,6 +95,8 @@ pub(crate) struct Media {
     pub(crate) mark: Arc<Mutex<Option<Mark>>>,
     pub(crate) geometry: Geometry,
     pub(crate) can_be_marked: bool,
+    /// Changes of the mark fail.
+    pub(crate) refuses_marks: Arc<AtomicBool>,
     /// What the disk is recognised by.
     pub(crate) number: Arc<AtomicU64>,
     pub(crate) is_device: bool,
@@ -121,6 +127,7 @@ impl Media {
             mark: Arc::default(),
             geometry,
             can_be_marked,
+            refuses_marks: Arc::default(),
             number: Arc::new(AtomicU64::new(7)),
             is_device: false,
             openings: 0,
@@ -184,6 +191,7 @@ impl Media {
             mark,
             power,
             can_be_marked: self.can_be_marked,
+            refuses_marks: self.refuses_marks.clone(),
             number,
             is_device: self.is_device,
         })

@@ -89,7 +89,7 @@ fn alone_of(step: Step, now: [Alone; 2]) -> ([Alone; 2], [Alone; 2]) {
     };
     match step {
         Step::ReopenAlone(side) => (but(now, 1 - side, Perhaps), but(now, 1 - side, Never)),
-        Step::Attach => ([Current, Perhaps], [Current; 2]),
+        Step::Attach => (but([Current; 2], 1, Joins), [Current; 2]),
         Step::DetachSide => ([Current, Perhaps], [Current, Never]),
         Step::Detach => ([Perhaps; 2], [Never; 2]),
         Step::Overwrite => ([Perhaps; 2], now),
@@ -248,7 +248,7 @@ impl Crashed<'_> {
         let cache = match (opened, alone) {
             (Ok(_), Alone::Never) => return Some(format!("side {side} is used alone")),
             (Ok(cache), _) => cache,
-            (Err(_), Alone::Never | Alone::Perhaps) => return None,
+            (Err(_), Alone::Never | Alone::Perhaps | Alone::Joins) => return None,
             (Err(error), Alone::Current) => return Some(format!("side {side} alone: {error}: {error:?}")),
         };
         if let Some(wrong) = self.wrong(&world) {
@@ -264,7 +264,7 @@ impl Crashed<'_> {
             return Some(format!("side {other} is used alone after side {side} was"));
         }
         if others.is_none_or(|others| others.mirror != own.mirror) {
-            return None;
+            return (alone == Alone::Joins).then(|| format!("side {side} is used before it has joined"));
         }
         read_back(world.open_with(world.sides(other, true), &options(101)))
             .map(|wrong| format!("both, after side {side} alone: {wrong}"))

@@ -60,6 +60,8 @@ pub(crate) enum Alone {
     Current,
     /// It succeeds, or is refused.
     Perhaps,
+    /// It is refused until the other side is one of the same mirror, and then succeeds or is refused.
+    Joins,
     /// It is refused.
     Never,
 }
