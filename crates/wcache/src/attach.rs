@@ -1,10 +1,11 @@
 //! A cache on two sides: one that is lost in use, one that joins or leaves.
 //!
 //! Crash cases of [`Cache::attach`]: the log is empty, and the origin has everything. The new region gets the
-//! same empty log and state first, then its superblock with the number of a new mirror; its state says that it
-//! is out itself, so that it is not used. Once the superblock of the cache has that number, too, what the
-//! cache's state says of another mirror counts no more; then the new side's state says that both are in. Of [`Cache::detach_side`]: once the superblock of the region that stays names no mirror,
-//! the other one is out; then that is wiped.
+//! same empty log and state, which says that this region is out itself, so that it is not used; then its
+//! superblock with the number of a new mirror. Once the superblock of the cache has that number, too, what
+//! the cache's state says of another mirror counts no more; then the new side's state says that both are in.
+//! Of [`Cache::detach_side`]: once the superblock of the region that stays names no mirror, the other one is
+//! out; then that is wiped.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -96,8 +97,8 @@ impl<M: Medium + Sync> Cache<M> {
     /// Persistence: durable on return; after a crash inside the cache is as it was, or has both sides.
     ///
     /// # Errors
-    /// [`Error::Mirrored`]; [`Error::Exists`], [`Error::Occupied`] of the new region; those of the write-back,
-    /// and of either region: the cache is as it was.
+    /// [`Error::Mirrored`]; [`Error::Exists`], [`Error::Occupied`] of the new region; those of the
+    /// write-back, and of either region: the cache is as it was.
     pub fn attach(&self, new: Parts<M>, path: PathBuf) -> Result<(), Error> {
         let used: Vec<_> = self.sides().iter().map(|side| side.out.is_none()).collect();
         let own = match used[..] {
@@ -131,8 +132,8 @@ impl<M: Medium + Sync> Cache<M> {
         Ok(joins.update(slot(None))?)
     }
 
-    /// Makes the cache one of a single region: the one that was named first when it was opened stays, the other
-    /// holds nothing any more. This object takes nothing any more.
+    /// Makes the cache one of a single region: the one that was named first when it was opened stays, the
+    /// other holds nothing any more. This object takes nothing any more.
     ///
     /// Persistence: durable on return; after a crash inside the cache has both sides, or one.
     ///

@@ -214,8 +214,8 @@ impl<M: Medium> Front<M> {
     pub(crate) fn leave_mirror(&mut self, stays: usize, alone: &Superblock) -> Result<(), PersistError> {
         for offset in SUPERBLOCK_OFFSETS {
             self.sides[stays].put(offset, &alone.encode());
-            // PERSIST: orders the first copy before the second, and both before the others are wiped. Excludes
-            // two torn copies, and a side that is alone and does not know it.
+            // PERSIST: orders the first copy before the second, and both before the others are wiped.
+            // Excludes two torn copies, and a side that is alone and does not know it.
             self.sides[stays].range.fence()?;
         }
         self.sides[stays].is_lost = true;

@@ -38,9 +38,9 @@
 //!    its chunks were emptied or not.
 //! 4. In an opening: `open`. In a creation: `create`. In a detachment: there is a clean cache, or none.
 //! 5. The origin loses its power as well: what it had not flushed is in the log.
-//! 6. Of a mirror: the sides differ as far as the crash found them at different places. A chunk has the entries
-//!    of either (`fastness_prb`), and of the states the newer one counts. Either side alone does, too. A side
-//!    that was lost before is out: `loss`.
+//! 6. Of a mirror: the sides differ as far as the crash found them at different places. A chunk has the
+//!    entries of either (`fastness_prb`), and of the states the newer one counts. Either side alone does,
+//!    too. A side that was lost before is out: `loss`.
 //!
 //! # Failures
 //! An origin that fails, or takes long: everything stays in the log, reads of that are right, writes go on

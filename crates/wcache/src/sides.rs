@@ -8,8 +8,8 @@
 //!   leaves that. Otherwise the older one is a copy of another time.
 //! - One that knows of no loss and is alone may be the one that was lost: then the origin's mark is another.
 //!   Where no mark can be had, nobody knows, and somebody has to take it upon himself.
-//! - Two that both say that the other is out have each gone on alone, the second because somebody took it upon
-//!   himself. The origin's mark tells which; otherwise he has to say it.
+//! - Two that both say that the other is out have each gone on alone, the second because somebody took it
+//!   upon himself. The origin's mark tells which; otherwise he has to say it.
 
 use std::path::PathBuf;
 

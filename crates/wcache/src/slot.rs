@@ -1,8 +1,8 @@
 //! A state slot: what changes of a cache, besides its log.
 //!
 //! At rest, the two slots are the same. An update writes first one and then the other, with a fence after
-//! each; the newest whole one wins. So a crash inside an update, or an unreadable line, costs one of them. The
-//! sides of a mirror are updated together, and have the same slots at rest.
+//! each; the newest whole one wins. So a crash inside an update, or an unreadable line, costs one of them.
+//! The sides of a mirror are updated together, and have the same slots at rest.
 //!
 //! Shape: 4096 bytes, little endian:
 //! ```text

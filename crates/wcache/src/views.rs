@@ -1,7 +1,7 @@
 //! Reads what the log has while others write to it, from the side that has it.
 //!
-//! What is read is checked. A side that does not give what was written is counted, and the other one is asked;
-//! one that is out is not asked any more.
+//! What is read is checked. A side that does not give what was written is counted, and the other one is
+//! asked; one that is out is not asked any more.
 
 use fastness_pmem::{Medium, PmRange, ReadError, SIDES_MAX};
 use fastness_sync::atomic::{AtomicU8, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! Every image of persistent memory that a crash can leave (`pm-model`), beside what the origin may have then:
-//! of creation, writes, write-backs, reused chunks, openings that are cut short, and detachment.
+//! Every image of persistent memory that a crash can leave (`pm-model`), beside what the origin may have
+//! then: of creation, writes, write-backs, reused chunks, openings that are cut short, and detachment.
 
 #[path = "traced/survive.rs"]
 mod survive;

@@ -1,5 +1,5 @@
-//! What goes wrong with a cache on two sides: a side that fails in use, is missing, damaged, old or another's,
-//! comes back, is replaced or leaves.
+//! What goes wrong with a cache on two sides: a side that fails in use, is missing, damaged, old or
+//! another's, comes back, is replaced or leaves.
 
 mod support;
 

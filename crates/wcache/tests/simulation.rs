@@ -1,7 +1,7 @@
 //! A seeded simulation: random requests, write-backs that fail, power cuts of the region and the origin
-//! together at any store, fence, write or flush, deaths of the process, and the same during openings. Of every
-//! other seed the cache is a mirror: sides go away in use and come back stale, are missing or scribbled over at
-//! an opening, and are replaced.
+//! together at any store, fence, write or flush, deaths of the process, and the same during openings. Of
+//! every other seed the cache is a mirror: sides go away in use and come back stale, are missing or scribbled
+//! over at an opening, and are replaced.
 //!
 //! Judged by `fastness-history`: after each restart, each sector has what its last acknowledged change left,
 //! or one of the changes under way at the crash; reads between are those of an atomic register.
@@ -191,7 +191,7 @@ impl Simulation {
             }
         }
         match self.media.open_from(first, true, false) {
-            // Of a side that is gone or scribbled over nobody knows whether it is newer, where there is no mark.
+            // Where there is no mark, nobody knows whether a side that is gone or scribbled over is newer.
             Err(Error::SideMissing { .. }) if !self.media.can_be_marked && !self.media.power.is_off() => {
                 self.media.open_from(first, true, true)
             }

@@ -1,9 +1,9 @@
-//! Runs steps, and opens every image of persistent memory that a crash can leave (`pm-model`), beside what the
-//! origin may have then.
+//! Runs steps, and opens every image of persistent memory that a crash can leave (`pm-model`), beside what
+//! the origin may have then.
 //!
 //! The oracle: the next opening succeeds, and brings the origin to what the acknowledged changes have made of
-//! it, with those under way in order, as far as they were made; then the cache can be used. Of a mirror, either
-//! side alone does, unless the cache has gone on without it: then it is refused.
+//! it, with those under way in order, as far as they were made; then the cache can be used. Of a mirror,
+//! either side alone does, unless the cache has gone on without it: then it is refused.
 
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, RangeInclusive};
