@@ -84,7 +84,7 @@ impl VolumeExport {
             _ => ExportError::Io,
         };
         if told != ExportError::ShuttingDown {
-            self.journal.note(format!("{}: {told}: {}", self.volume.name(), chain(&error)));
+            self.journal.warn(format!("{}: {told}: {}", self.volume.name(), chain(&error)));
         }
         Err(told)
     }

@@ -21,6 +21,7 @@
 //! log_device  devices of the log                      topology  add, attach, replace, scrub: jobs
 //! ending      how it ends; history: what was asked    layout    requests that look like mistakes
 //! devices     devices by path, labels found by a scan
+//! said        standard error: people, a file, the journal; signals: SIGINT, SIGTERM, SIGHUP
 //! ```
 //! The daemon makes no decisions that belong to the pool.
 
@@ -55,7 +56,9 @@ mod paths;
 mod pool_properties;
 mod protocol;
 mod report;
+mod said;
 mod service;
+mod signals;
 mod status;
 mod topology;
 mod vhost;
@@ -64,7 +67,7 @@ mod volumes;
 pub use client::{Client, ClientError};
 pub use control::Control;
 pub use damaged::DamagedReport;
-pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently, scan};
+pub use devices::{Candidate, Found, PATIENCE, Unreadable, clear_labels, open_vdevs, patiently, scan};
 pub use error::StartError;
 pub use find::{Among, FoundDevices, Search, find_devices};
 pub use importing::{ImportReport, ImportStep, ImportWatch, ImportingReport, StepReport};
@@ -88,4 +91,6 @@ pub use report::{
     LogCauseReport, LogCounters, LogRegionCounters, LogReport, LogVolumeReport, OfflineReport,
     OperationReport, PoolReport, PropertyReport, RegionReport, ServedReport, TlsReport, VdevReport,
 };
+pub use said::{Level, say, speak_as_service, speaks_as_service};
+pub use signals::on_signals;
 pub use topology::split_regions;

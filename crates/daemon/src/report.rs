@@ -156,6 +156,9 @@ pub struct RegionReport {
     pub id: String,
     /// Whether it only stands in for persistent memory.
     pub emulates: bool,
+    /// What it is on, in words; empty if it is not open.
+    #[serde(default)]
+    pub medium: String,
     /// `online`; `out`: it was missing, or lost in use, and lacks what was logged since; `lost`: it failed in
     /// use, and nothing more is logged to it; `faulty`: it did not hold what was written.
     pub state: String,
