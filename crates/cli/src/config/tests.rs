@@ -158,7 +158,7 @@ fn volumes_of_a_pool_share_an_address_if_their_clients_are_the_same() {
     let tls = "tcp = \"0.0.0.0:1\"\ntls-dir = \"/pki\"\ntls-verify-peer = true";
     let config =
         right(&file(&[volume("tank/a", tls), volume("tank/b", tls), volume("tank/c", "socket = \"/s\"")]));
-    let volumes = &config.pools[0].volumes;
+    let volumes = &config.pools.iter().find(|pool| pool.name == "tank").unwrap().volumes;
     assert_eq!(volumes[0].address, volumes[1].address);
     let access =
         AccessRequest { tls_dir: Some("/pki".to_owned()), verifies_clients: true, is_insecure: false };
