@@ -12,8 +12,8 @@ use crate::connect::pool_of;
 pub(super) struct Shared(BTreeMap<String, (Vec<String>, AccessRequest)>);
 
 impl Shared {
-    /// Whether a volume joins others that are served at an address; says why if it cannot. One that nobody had
-    /// before is its own from now on.
+    /// Whether a volume joins others that are served at an address; says why if it cannot. One that nobody
+    /// had before is its own from now on.
     pub(super) fn joins(
         &mut self,
         source: &mut Source<'_>,
