@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod bench;
 mod cache;
 mod completions;
