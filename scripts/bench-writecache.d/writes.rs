@@ -14,10 +14,16 @@ const O_DSYNC: i32 = 0o10000;
 #[repr(align(4096))]
 struct Block([u8; 4096]);
 
+/// What a line says of how long a CPU was idle, or waited for a disk.
+fn of_idleness(line: &str) -> Option<&str> {
+    let line = line.trim();
+    line.strip_prefix(".idle_sleeptime").or_else(|| line.strip_prefix(".iowait_sleeptime"))
+}
+
 /// Nanoseconds for which the CPUs have been idle.
 fn idle() -> u128 {
     let text = fs::read_to_string("/proc/timer_list").expect("/proc/timer_list");
-    let of = |line: &str| line.trim().strip_prefix(".idle_sleeptime")?.split_whitespace().nth(1)?.parse::<u128>().ok();
+    let of = |line: &str| of_idleness(line)?.split_whitespace().nth(1)?.parse::<u128>().ok();
     let all: Vec<_> = text.lines().filter_map(of).collect();
     assert!(!all.is_empty(), "this kernel does not count idle time");
     all.into_iter().sum()

@@ -13,12 +13,16 @@ use std::time::Instant;
 use fastness_pmem::{OpenOptions, Region};
 use fastness_wcache::{Cache, FileOrigin, Geometry, Options, Parts};
 
+/// What a line says of how long a CPU was idle, or waited for a disk.
+fn of_idleness(line: &str) -> Option<&str> {
+    let line = line.trim();
+    line.strip_prefix(".idle_sleeptime").or_else(|| line.strip_prefix(".iowait_sleeptime"))
+}
+
 /// Nanoseconds for which the CPUs have been idle.
 fn idle() -> Result<u128, Box<dyn Error>> {
     let text = fs::read_to_string("/proc/timer_list")?;
-    let of = |line: &str| {
-        line.trim().strip_prefix(".idle_sleeptime")?.split_whitespace().nth(1)?.parse::<u128>().ok()
-    };
+    let of = |line: &str| of_idleness(line)?.split_whitespace().nth(1)?.parse::<u128>().ok();
     Ok(text.lines().filter_map(of).sum::<u128>())
 }
 
