@@ -352,10 +352,11 @@ fn say(
         ],
     )?;
     let uri = &served.uri;
-    writeln!(
-        out,
-        "\nUse it: programs find the files where they are mounted. The volume, from another terminal:"
-    )?;
+    let how = match pool.served.iter().any(|served| matches!(served.address, Address::Mount(_))) {
+        true => "Use it: programs find the files where they are mounted. The volume, from another terminal:",
+        false => "Use it, from another terminal:",
+    };
+    writeln!(out, "\n{how}")?;
     writeln!(out, "  nbdinfo '{uri}'")?;
     writeln!(out, "  nbdcopy image.raw '{uri}'")?;
     writeln!(out, "  qemu-system-x86_64 -drive file='{uri}',format=raw,if=virtio ...")?;

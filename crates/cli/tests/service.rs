@@ -171,6 +171,23 @@ fn a_pool_that_is_not_there_holds_up_no_other_and_is_taken_when_it_comes() {
 }
 
 #[test]
+fn all_pools_that_were_known_are_taken_if_the_file_says_so() {
+    let bench = Bench::new();
+    pool(&bench, "tank");
+    pool(&bench, "lake");
+    config(&bench, "[import]\nall = true\n[pools.tank]\nread-only = true\n");
+    let manager = Manager::new(&bench);
+    let mut service = Service::begin(&bench, "", &[]);
+    manager.until(|message| message == "READY=1");
+    for (pool, is_read_only) in [("tank", true), ("lake", false)] {
+        let status = bench.json(&format!("status {pool}"));
+        assert_eq!(status[0]["log"].is_null(), is_read_only, "{pool}: {status}");
+    }
+    service.signal("TERM");
+    assert_eq!(service.exit_code(), Some(0));
+}
+
+#[test]
 fn a_service_without_a_pool_fails_as_the_import_did() {
     let bench = Bench::new();
     config(&bench, "[pools.tank]\ndevices = [\"DIR\"]\nwait = 0\n");
@@ -216,6 +233,17 @@ fn hangup_exports_and_so_does_a_signal_while_nobody_reads_what_is_told() {
     assert_eq!(service.exit_code(), Some(0));
     let said = fs::read_to_string(bench.path("said")).unwrap();
     assert!(said.contains("pool tank is exported"), "{said}");
+}
+
+#[test]
+fn a_pool_in_the_background_has_a_file_with_times_and_levels() {
+    let bench = Bench::new();
+    pool(&bench, "tank");
+    bench.ok("pool import tank -d tank.img");
+    bench.ok("pool export tank");
+    let said = fs::read_to_string(bench.path("run/tank.log")).unwrap();
+    let line = said.lines().next_back().unwrap();
+    assert!(line.starts_with("20") && line.ends_with("Z INFO pool tank is exported"), "{said}");
 }
 
 #[test]
