@@ -22,6 +22,7 @@ use crate::imported;
 use crate::importing::{ImportReport, ImportStep, ImportWatch};
 use crate::jobs::{Jobs, Tell};
 use crate::journal::Journal;
+use crate::listeners::Listeners;
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
 use crate::report::HistoryReport;
@@ -65,6 +66,8 @@ pub struct Node {
     /// Held shared by requests that change something, exclusively while the pool is imported again.
     pub(crate) changing: RwLock<()>,
     pub(crate) services: Services,
+    /// Where volumes are served over NBD.
+    pub(crate) listeners: Arc<Listeners>,
     pub(crate) jobs: Jobs,
     pub(crate) journal: Arc<Journal>,
     /// What was asked of the pool; the pool has the same.
@@ -121,6 +124,7 @@ impl Node {
             given_up,
             changing: RwLock::default(),
             services: Services::default(),
+            listeners: Arc::default(),
             jobs: Jobs::default(),
             journal,
             history: Mutex::default(),
@@ -306,8 +310,8 @@ impl Node {
             Request::ResizeVolume { name, size_bytes, is_forced } => {
                 answer(self.resize_volume(&name, size_bytes, is_forced)?)
             }
-            Request::Serve { name, address, is_read_only, is_kept } => {
-                answer(self.serve(&name, &address, is_read_only, is_kept)?)
+            Request::Serve { name, address, is_read_only, is_kept, access } => {
+                answer(self.serve(&name, &address, &access, is_read_only, is_kept)?)
             }
             Request::Unserve { name, is_forced } => answer(self.unserve(&name, is_forced)?),
             Request::CreateFiles { name, uid, gid, properties, with_parents } => {

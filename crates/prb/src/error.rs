@@ -144,6 +144,8 @@ pub enum WriteError {
     OnOneSide {
         /// The entry.
         id: EntryId,
+        /// Region offset of its header, as in [`Placed`](crate::Placed).
+        region_offset: u64,
         /// The side that lacks it.
         lost: usize,
     },

@@ -226,7 +226,9 @@ impl<M: Medium + Sync> Prb<M> {
             stats.timed((self.config.clock)() - started);
         }
         match lost {
-            Some(side) if !self.note_lost(side) => Err(WriteError::OnOneSide { id, lost: side }),
+            Some(side) if !self.note_lost(side) => {
+                Err(WriteError::OnOneSide { id, region_offset, lost: side })
+            }
             _ => Ok(Placed { id, region_offset }),
         }
     }

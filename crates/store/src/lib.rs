@@ -73,6 +73,7 @@ mod clear;
 mod config;
 mod dataset;
 mod dataset_log;
+mod destruction;
 mod error;
 mod handler;
 mod import;
@@ -90,6 +91,7 @@ mod replay;
 mod side;
 mod side_loss;
 mod sides;
+mod snapshots;
 mod source;
 mod space;
 mod store;
@@ -138,5 +140,7 @@ pub use fastness_pool::{
 };
 
 // What a pool and its logs say about themselves.
-pub use fastness_pool::{DamagedBlock, DatasetInfo, DeviceStatus, Place, PoolStatus, Pulse, ScrubReport};
+pub use fastness_pool::{
+    DamagedBlock, DatasetInfo, DeviceStatus, Place, PoolStatus, Pulse, ScrubReport, SnapshotInfo,
+};
 pub use fastness_zil::{ClaimSummary, LogCause, StatsSnapshot};

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use fastness_pmem::{Medium, PmRange, ReadError};
 use fastness_sync::atomic::{AtomicBool, Ordering};
 use fastness_sync::{RwLock, read, write};
 
@@ -11,29 +10,10 @@ use crate::error::Error;
 use crate::index::Index;
 use crate::ranges::{Ranges, ZeroRange};
 use crate::record::{Record, What};
+use crate::views::{Fault, Views};
 
 /// Shortest range of zeroes that is kept as a range: shorter ones are cheap in the index.
 const RANGE_BYTES_MIN: u64 = 64 << 10;
-
-/// Reads a region that others write to.
-///
-/// Motivation: the log's chunks belong to whoever writes to them. What is read here was written before, and
-/// stays as it is until its generation is retired.
-pub trait View: Send + Sync {
-    /// Copies bytes of the region out.
-    ///
-    /// # Errors
-    /// [`ReadError`] with the region offset of the first unreadable byte.
-    fn read(&self, region_offset: u64, dst: &mut [u8]) -> Result<(), ReadError>;
-}
-
-/// A second mapping of the whole region.
-impl View for PmRange {
-    fn read(&self, region_offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
-        let offset = usize::try_from(region_offset).unwrap_or(usize::MAX);
-        Medium::read(self, offset, dst)
-    }
-}
 
 /// Blocks of which the log has the newest bytes.
 pub(crate) struct Blocks {
@@ -41,7 +21,7 @@ pub(crate) struct Blocks {
     ranges: RwLock<Ranges>,
     /// Whether there are ranges: most caches have none, and look here alone.
     has_ranges: AtomicBool,
-    view: Box<dyn View>,
+    pub(crate) views: Views,
 }
 
 impl std::fmt::Debug for Blocks {
@@ -61,9 +41,9 @@ fn sectors_of(offset: u64, len: u64) -> impl Iterator<Item = (u64, Range<u64>)> 
 }
 
 impl Blocks {
-    pub(crate) fn new(view: Box<dyn View>) -> Blocks {
+    pub(crate) fn new(views: Views) -> Blocks {
         let (index, ranges) = (Index::new(), RwLock::default());
-        Blocks { index, ranges, has_ranges: AtomicBool::new(false), view }
+        Blocks { index, ranges, has_ranges: AtomicBool::new(false), views }
     }
 
     /// Ranges of zeroes that the origin does not have.
@@ -181,11 +161,13 @@ impl Blocks {
         let all = &mut all[..usize::from(piece.sectors) * SECTOR_BYTES as usize];
         let is_all = buf.len() == all.len();
         let target = if is_all { &mut *buf } else { &mut *all };
-        self.view.read(at, target)?;
-        if crc32c::crc32c(target) != crc {
-            let offset = block * BLOCK_BYTES + u64::from(piece.first) * SECTOR_BYTES;
-            return Err(Error::Damaged { offset, len_bytes: target.len() as u64, region_offset: at });
-        }
+        self.views.read(at, crc, target).map_err(|fault| match fault {
+            Fault::Unreadable(error) => Error::Read(error),
+            Fault::Wrong => {
+                let offset = block * BLOCK_BYTES + u64::from(piece.first) * SECTOR_BYTES;
+                Error::Damaged { offset, len_bytes: target.len() as u64, region_offset: at }
+            }
+        })?;
         if !is_all {
             let from = (first - usize::from(piece.first)) * SECTOR_BYTES as usize;
             buf.copy_from_slice(&all[from..from + buf.len()]);

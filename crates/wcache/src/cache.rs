@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fastness_pmem::Medium;
-use fastness_prb::{HEADER_BYTES, Hdl, Prb, Txg, Wait, WriteError};
+use fastness_pmem::{Medium, Mirror};
+use fastness_prb::{HEADER_BYTES, Hdl, Placed, Prb, Txg, Wait, WriteError};
 use fastness_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use fastness_sync::{Condvar, Mutex, RwLock, lock, read, wait_for, write};
 
@@ -13,6 +13,7 @@ use crate::block::Order;
 use crate::blocks::Blocks;
 use crate::error::Error;
 use crate::front::Front;
+use crate::mirror::MirrorInfo;
 use crate::options::{Options, WhenFull};
 use crate::record::{RECORD_BYTES, Record, What};
 use crate::superblock::Superblock;
@@ -21,7 +22,7 @@ use crate::throttle::Throttle;
 use crate::write_back::WriteBack;
 
 /// How long a writer that finds the log full waits before it looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A write cache in persistent memory in front of a block device.
 ///
@@ -34,8 +35,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Cache<M: Medium + Sync> {
     pub(crate) superblock: Superblock,
+    /// The sides, if there are two.
+    pub(crate) mirror: Option<MirrorInfo>,
     pub(crate) options: Options,
-    pub(crate) prb: Arc<Prb<M>>,
+    pub(crate) prb: Arc<Prb<Mirror<M>>>,
     pub(crate) log: RwLock<Log<M>>,
     pub(crate) front: Mutex<Front<M>>,
     pub(crate) blocks: Blocks,
@@ -58,7 +61,7 @@ pub struct Cache<M: Medium + Sync> {
 /// The log, and the generation that entries belong to now.
 #[derive(Debug)]
 pub(crate) struct Log<M: Medium + Sync> {
-    pub(crate) hdl: Hdl<M>,
+    pub(crate) hdl: Hdl<Mirror<M>>,
     pub(crate) txg: u64,
 }
 
@@ -73,6 +76,17 @@ pub(crate) struct Closed {
     pub(crate) failure: Option<String>,
     /// When the one under way began.
     pub(crate) since: Option<Instant>,
+}
+
+/// What became of an entry.
+enum Appended {
+    Done,
+    /// There is no free chunk.
+    NoRoom,
+    /// It counts, and is not acknowledged before the loss of the other side is recorded.
+    DoneOnOneSide,
+    /// Nothing was written: first the loss of a side is to be recorded.
+    SideLost,
 }
 
 #[derive(Debug, Default)]
@@ -216,14 +230,18 @@ impl<M: Medium + Sync> Cache<M> {
         if self.options.is_paced {
             self.throttle.pace(bytes, self.prb.used_per_1024());
         }
-        while !self.append(record, data, bytes)? {
-            self.wait_for_room()?;
+        loop {
+            match self.append(record, data, bytes)? {
+                Appended::Done => return Ok(()),
+                Appended::NoRoom => self.wait_for_room()?,
+                Appended::DoneOnOneSide => return self.settle_loss(),
+                Appended::SideLost => self.settle_loss()?,
+            }
         }
-        Ok(())
     }
 
-    /// Appends an entry and takes it into the index; false: there is no room.
-    fn append(&self, record: &Record, data: &[u8], bytes: u64) -> Result<bool, Error> {
+    /// Appends an entry and takes it into the index.
+    fn append(&self, record: &Record, data: &[u8], bytes: u64) -> Result<Appended, Error> {
         // Until the index has the entry, the generation stays open: it is closed before it is written back.
         let log = read(&self.log);
         if self.is_ended.load(Ordering::SeqCst) {
@@ -231,9 +249,15 @@ impl<M: Medium + Sync> Cache<M> {
         }
         let head = record.encode();
         let (txg, wait) = (Txg(log.txg), Wait::Fail);
+        let mut appended = Appended::Done;
         let placed = match log.hdl.place_entry(txg, [&head, data], wait) {
             Ok(placed) => placed.expect("the open generation is not retired"),
-            Err(WriteError::NoFreeChunk) => return Ok(false),
+            Err(WriteError::NoFreeChunk) => return Ok(Appended::NoRoom),
+            Err(WriteError::SideLost) => return Ok(Appended::SideLost),
+            Err(WriteError::OnOneSide { id, region_offset, .. }) => {
+                appended = Appended::DoneOnOneSide;
+                Placed { id, region_offset }
+            }
             Err(error) => return Err(self.note_region(Error::Write(error))),
         };
         let order = Order { txg: log.txg, gsid: placed.id.gsid.0 };
@@ -244,7 +268,7 @@ impl<M: Medium + Sync> Cache<M> {
         if open >= most {
             self.close_generation(most);
         }
-        Ok(true)
+        Ok(appended)
     }
 
     /// After an error of persistent memory nothing is acknowledged any more.

@@ -33,6 +33,7 @@ impl<M: Medium + Sync> Cache<M> {
         let capacity = self.superblock.geometry.capacity_bytes();
         let most = (self.throttle.rate() / BATCHES).clamp(capacity / 32, capacity / 8);
         let mut write_back = lock(&self.write_back);
+        self.try_to_settle_loss()?;
         let (mut until, mut bytes) = (None, 0);
         for (txg, of_generation) in &lock(&self.closed).queue {
             if until.is_some() && bytes + of_generation > most {
@@ -73,6 +74,8 @@ impl<M: Medium + Sync> Cache<M> {
         // could find a log of which a part is gone that the slot still asks for.
         let slot = Slot { synced: until, ..front.slot().clone() };
         front.update(slot)?;
+        // Before chunks are emptied, too: a side that did not get the slot still asks for them.
+        self.record_loss(&mut front)?;
         drop(front);
         self.prb.collect(Txg(until))?;
         let mut closed = lock(&self.closed);
@@ -116,6 +119,7 @@ impl<M: Medium + Sync> Cache<M> {
             failure: closed.failure.clone(),
             write_back_ms: waiting.map_or(0, |waiting| waiting.as_millis() as u64),
             is_region_failed: self.is_region_failed.load(Ordering::SeqCst),
+            sides: self.sides(),
             writes: count(&self.counts.writes),
             written_bytes: count(&self.counts.written_bytes),
             reads: count(&self.counts.reads),

@@ -1,6 +1,7 @@
 //! Errors of the cache, and what the caller must do about each.
 
 use std::io;
+use std::path::PathBuf;
 
 use fastness_base::ErrorKind;
 use fastness_blkdev::BlockError;
@@ -64,6 +65,38 @@ pub enum Error {
         /// Length when the cache was made.
         expected: u64,
     },
+    /// A side of a mirror is not there, and may have what this one lacks.
+    #[error(
+        "the other side of the mirror, {}, is not there or cannot be used ({why}), and nothing tells whether the \
+         cache went on with it alone: then what this one holds is out of date",
+        path.display()
+    )]
+    SideMissing {
+        /// Where it was last.
+        path: PathBuf,
+        /// Why it cannot be used.
+        why: String,
+    },
+    /// The region is a side no more.
+    #[error(
+        "the cache goes on with another region in the place of this one: what this one holds is out of date"
+    )]
+    SideReplaced,
+    /// The region was to become a side, and the cache does not know it.
+    #[error("the region was to join the mirror of a cache, and that was cut short: attach it again")]
+    SideJoining,
+    /// Each side was used without the other.
+    #[error(
+        "each side of the mirror has gone on without the other, and nothing tells which one is right: name the one \
+         that is to be used first, and say that it goes on alone"
+    )]
+    SidesApart,
+    /// A side cannot join or leave.
+    #[error("the cache has one region: there is no side to detach")]
+    NotMirrored,
+    /// It has two already.
+    #[error("the cache has two sides already: detach one before another one is attached")]
+    Mirrored,
     /// An entry of the log is whole, and says what no cache has written.
     #[error("the entry at region offset {region_offset:#x} is no change of this origin")]
     Record {
@@ -198,6 +231,12 @@ impl Error {
             | Error::OtherOrigin
             | Error::Foreign { .. }
             | Error::OldCopy
+            | Error::SideMissing { .. }
+            | Error::SideReplaced
+            | Error::SideJoining
+            | Error::SidesApart
+            | Error::NotMirrored
+            | Error::Mirrored
             | Error::Range { .. }
             | Error::LookAtOrigin(_)
             | Error::MarkOrigin(_)

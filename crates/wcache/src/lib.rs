@@ -19,6 +19,9 @@
 //! newer, their places in the log say, so that no lock has to order them. Long ranges of zeroes are kept as
 //! ranges.
 //!
+//! The cache is in one region, or in two that are the sides of a mirror ([`Sides`]): blocks and log are on
+//! both, at the same offsets. Which of them may be read, `sides` says.
+//!
 //! As the log fills, writers are slowed down (`throttle`).
 //! ```text
 //! 0        4 KiB    8 KiB    12 KiB   16 KiB              + chunk size
@@ -35,11 +38,16 @@
 //!    its chunks were emptied or not.
 //! 4. In an opening: `open`. In a creation: `create`. In a detachment: there is a clean cache, or none.
 //! 5. The origin loses its power as well: what it had not flushed is in the log.
+//! 6. Of a mirror: the sides differ as far as the crash found them at different places. A chunk has the
+//!    entries of either (`fastness_prb`), and of the states the newer one counts. Either side alone does,
+//!    too. A side that was lost before is out: `loss`.
 //!
 //! # Failures
 //! An origin that fails, or takes long: everything stays in the log, reads of that are right, writes go on
 //! until it is full, and then wait or fail ([`WhenFull`]). The write-back tries again, on an origin that is
-//! opened again if a flush has failed. PM that cannot be written: nothing is acknowledged any more; the
+//! opened again if a flush has failed. A side of a mirror that cannot be written is recorded as out, and the
+//! other one goes on; where one side cannot be read, or is damaged, the other is asked. PM that cannot be
+//! written otherwise: nothing is acknowledged any more; the
 //! origin still gets what the log has. PM that cannot be read, or is damaged: reads of these blocks fail, and
 //! nothing of their generation is let go of until they are written again.
 //!
@@ -57,11 +65,15 @@
 //! origin       what the device below is, its mark; file_origin, disk_number, remote_origin, named
 //! target       the origin in use, opened again after failures
 //! parts        a region, divided             front, superblock, slot, frame   in front of the chunks
+//! sides        which of two regions are read loss          one that fails in use
+//! attach       sides that join and leave     mirror        what is known of the sides
+//! views        the log, read beside writers
 //! geometry, id, options, status, error
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod attach;
 mod block;
 mod blocks;
 mod cache;
@@ -75,6 +87,8 @@ mod front;
 mod geometry;
 mod id;
 mod index;
+mod loss;
+mod mirror;
 mod named;
 mod open;
 mod options;
@@ -83,14 +97,15 @@ mod parts;
 mod ranges;
 mod record;
 mod remote_origin;
+mod sides;
 mod slot;
 mod status;
 mod superblock;
 mod target;
 mod throttle;
+mod views;
 mod write_back;
 
-pub use blocks::View;
 pub use cache::Cache;
 pub use cleaner::Cleaner;
 pub use error::Error;
@@ -106,5 +121,7 @@ pub use options::{Options, WhenFull};
 pub use origin::{Identity, Mark, Origin};
 pub use parts::Parts;
 pub use remote_origin::RemoteOrigin;
-pub use status::Status;
-pub use superblock::Superblock;
+pub use sides::Sides;
+pub use status::{SideStatus, Status};
+pub use superblock::{MirrorSide, Superblock};
+pub use views::View;

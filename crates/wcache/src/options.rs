@@ -24,6 +24,7 @@ pub struct Options {
     pub(crate) when_full: WhenFull,
     pub(crate) on_loss: OnLoss,
     pub(crate) is_forced: bool,
+    pub(crate) is_degraded: bool,
     pub(crate) period: Duration,
     pub(crate) is_paced: bool,
 }
@@ -38,6 +39,7 @@ impl Default for Options {
             when_full: WhenFull::Wait,
             on_loss: OnLoss::Fail,
             is_forced: false,
+            is_degraded: false,
             period: Duration::from_millis(50),
             is_paced: true,
         }
@@ -76,6 +78,13 @@ impl Options {
     #[must_use]
     pub fn force(mut self, is_forced: bool) -> Options {
         self.is_forced = is_forced;
+        self
+    }
+
+    /// Whether a side of a mirror is taken up alone although the other may be newer. Default: no.
+    #[must_use]
+    pub fn degraded(mut self, is_degraded: bool) -> Options {
+        self.is_degraded = is_degraded;
         self
     }
 

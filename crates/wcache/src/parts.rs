@@ -1,12 +1,14 @@
 //! The parts of a region: the blocks in front, the chunks, and a view of all of it.
 
+use std::path::{Path, PathBuf};
+
 use fastness_pmem::{Medium, PmRange};
 
-use crate::blocks::View;
 use crate::error::Error;
 use crate::front::superblock;
 use crate::geometry::{DATA_OFFSET, Geometry};
 use crate::superblock::Superblock;
+use crate::views::View;
 
 /// A region, divided.
 pub struct Parts<M> {
@@ -18,11 +20,21 @@ pub struct Parts<M> {
     pub chunks: Vec<M>,
     /// All of it, to read what the log has.
     pub view: Box<dyn View>,
+    /// Where it is; empty if nobody has to find it.
+    pub path: PathBuf,
 }
 
 impl<M> std::fmt::Debug for Parts<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Parts").field("geometry", &self.geometry).finish_non_exhaustive()
+    }
+}
+
+impl<M> Parts<M> {
+    /// The same, with the path at which the other side of a mirror finds it.
+    #[must_use]
+    pub fn at(self, path: &Path) -> Parts<M> {
+        Parts { path: path.to_owned(), ..self }
     }
 }
 
@@ -48,7 +60,7 @@ impl Parts<PmRange> {
             chunks.push(chunk);
             rest = after;
         }
-        Ok(Parts { geometry, front, chunks, view: Box::new(view) })
+        Ok(Parts { geometry, front, chunks, view: Box::new(view), path: PathBuf::new() })
     }
 }
 

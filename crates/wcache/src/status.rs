@@ -1,5 +1,20 @@
 //! What a cache is like now.
 
+use std::path::PathBuf;
+
+/// A side of a mirror.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SideStatus {
+    /// Where it is, or was last.
+    pub path: PathBuf,
+    /// Why it takes no part; `None`: it does.
+    pub out: Option<String>,
+    /// Entries that it lacked or had damaged when the cache was opened although no crash explains that, and
+    /// reads since then of bytes that it did not have. Where the other side is as it should be, the second
+    /// one is not read.
+    pub faults: u64,
+}
+
 /// What is known of a cache; counts are since it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
@@ -23,6 +38,8 @@ pub struct Status {
     pub write_back_ms: u64,
     /// Persistent memory failed: nothing is acknowledged any more.
     pub is_region_failed: bool,
+    /// The sides of a mirror; of a cache in one region none.
+    pub sides: Vec<SideStatus>,
     /// Requests that changed something.
     pub writes: u64,
     /// Their bytes.

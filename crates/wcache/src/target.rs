@@ -123,6 +123,16 @@ impl Target {
         }
     }
 
+    /// Whether the origin has a mark that was set here.
+    pub(crate) fn is_marked(&self) -> bool {
+        lock(&self.marked).is_some()
+    }
+
+    /// Whether that is this one.
+    pub(crate) fn has_mark(&self, mark: Mark) -> bool {
+        *lock(&self.marked) == Some(mark)
+    }
+
     /// Sets the mark, if there can be one.
     pub(crate) fn set_mark(&self, mark: Option<Mark>) -> Result<(), Error> {
         match self.origin.set_mark(mark) {
@@ -141,4 +151,14 @@ pub(crate) enum Marked {
     Not,
     /// It cannot have one.
     Never,
+}
+
+impl Marked {
+    /// The opening that it names.
+    pub(crate) fn opening(self) -> Option<u64> {
+        match self {
+            Marked::By(mark) => Some(mark.opening),
+            Marked::Not | Marked::Never => None,
+        }
+    }
 }

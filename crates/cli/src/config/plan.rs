@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use fastness_daemon::{Address, MountRequest, absolute as absolute_device};
+use fastness_daemon::{AccessRequest, Address, MountRequest, absolute as absolute_device};
 use toml::de::DeTable;
 
 use super::keys::{Keys, Mistake, Source, Span, absolute};
@@ -46,6 +46,8 @@ pub(crate) struct VolumePlan {
     pub(crate) name: String,
     /// None for a socket of its own in the folder of sockets.
     pub(crate) address: Option<Address>,
+    /// Which clients are served.
+    pub(crate) access: AccessRequest,
     pub(crate) is_read_only: bool,
 }
 
@@ -173,6 +175,14 @@ fn volume(source: &mut Source<'_>, mut keys: Keys<'_, '_>, config: &mut Config, 
     let vhost_user = keys.path(source, "vhost-user");
     let tcp = keys.address(source, "tcp");
     let is_read_only = keys.flag(source, "read-only").unwrap_or_default();
+    let access = AccessRequest {
+        tls_dir: keys.path(source, "tls-dir").map(|(path, _)| path.display().to_string()),
+        verifies_clients: keys.flag(source, "tls-verify-peer").unwrap_or_default(),
+        is_insecure: keys.flag(source, "insecure").unwrap_or_default(),
+    };
+    if tcp.is_none() && access != AccessRequest::default() {
+        source.wrong(&keys.span, "tls-dir, tls-verify-peer and insecure are for volumes with tcp");
+    }
     if [socket.is_some(), vhost_user.is_some(), tcp.is_some()].iter().filter(|is_set| **is_set).count() > 1 {
         source
             .wrong(&keys.span, "a volume is served at one of socket, tcp and vhost-user: repeat [[volumes]]");
@@ -204,7 +214,7 @@ fn volume(source: &mut Source<'_>, mut keys: Keys<'_, '_>, config: &mut Config, 
         take(source, taken, &format!("the socket of {}", name.0), "volume", &name.1);
     }
     if let Some(pool) = pool_for(source, config, &name) {
-        pool.volumes.push(VolumePlan { name: name.0, address, is_read_only });
+        pool.volumes.push(VolumePlan { name: name.0, address, access, is_read_only });
     }
 }
 

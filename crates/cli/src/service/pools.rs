@@ -91,7 +91,9 @@ fn serve(plan: &PoolPlan, node: &Node) {
             if served.iter().any(|known| known.volume == *name && known.address == address) {
                 return Ok(());
             }
-            node.serve(name, &address, volume.is_read_only, false).map(drop).map_err(CliError::from)
+            node.serve(name, &address, &volume.access, volume.is_read_only, false)
+                .map(drop)
+                .map_err(CliError::from)
         });
         if let Err(error) = result {
             say(Level::Error, format_args!("{name} is not served: {}", error.texts().join(": ")));
