@@ -46,6 +46,7 @@
 //! # Code map
 //! ```text
 //! store         pool and log, datasets              log           the log of a pool, logs of datasets
+//! snapshots     snapshots, clones, rollback         destruction   in which order datasets can be destroyed
 //! dataset       changes, their records, receipts    logs          what a kind of logs has to be; kind_lwb,
 //! transact      the same for file systems: commits                kind_pmem
 //! dataset_log   what a dataset logs with: range
