@@ -67,7 +67,8 @@ impl Pair {
     ) -> Result<Recovery, FrontError> {
         let [region, ..] = regions else { return Err(FrontError::Refused("no region was named".to_owned())) };
         let mut opened = Vec::new();
-        for path in regions {
+        for (at, path) in regions.iter().enumerate() {
+            refuse_same(path, &regions[..at])?;
             let mapped = Mapped::open(path, Some(self.region_bytes), self.region_use)?;
             made.extend(mapped.is_new.then(|| path.clone()));
             opened.push(mapped);
@@ -88,6 +89,14 @@ impl Pair {
         };
         let cache = Cache::create(sides, origin_named(origin), &self.options).map_err(fail)?;
         Ok(Recovery { cache, info, region: region.clone(), replayed: None })
+    }
+}
+
+/// A region cannot be both sides.
+fn refuse_same(region: &Path, others: &[PathBuf]) -> Result<(), FrontError> {
+    match others.iter().any(|other| absolute(other) == absolute(region)) {
+        true => Err(FrontError::Refused(format!("{} cannot be both sides of a mirror", region.display()))),
+        false => Ok(()),
     }
 }
 
@@ -140,6 +149,8 @@ impl Recovery {
     /// [`FrontError`]: the cache is as it was, and no file is left.
     pub fn attach(self, new: &Path, how: RegionUse) -> Result<(), FrontError> {
         let geometry = self.cache.superblock().geometry;
+        refuse_same(new, &self.regions())?;
+        refuse_same(new, std::slice::from_ref(&self.region))?;
         let mapped = Mapped::open(new, Some(geometry.region_bytes), how)?;
         let is_new = mapped.is_new;
         let used = self.regions().into_iter().next().unwrap_or_else(|| absolute(&self.region));
