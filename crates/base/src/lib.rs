@@ -5,6 +5,7 @@
 //! any_error  an error of any surface, for programs
 //! hash       a hash for keys that are numbers
 //! ids        txgs, datasets, objects, logs
+//! moment     dates and times of day
 //! room       maps that keep what is gone for a while
 //! ```
 
@@ -14,10 +15,12 @@ mod any_error;
 mod error;
 mod hash;
 mod ids;
+mod moment;
 mod room;
 
 pub use any_error::AnyError;
 pub use error::{ErrorKind, HasKind, UnknownKind, chain, panic_text};
 pub use hash::NumberHasher;
 pub use ids::{DatasetId, LogGuid, ObjectId, Txg};
+pub use moment::Moment;
 pub use room::Roomy;

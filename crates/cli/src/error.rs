@@ -221,7 +221,8 @@ impl From<AnyError> for CliError {
 
 impl From<io::Error> for CliError {
     fn from(error: io::Error) -> CliError {
-        if let Some(kind) = ErrorKind::of_denial(&error) {
+        let in_use = (error.kind() == io::ErrorKind::AddrInUse).then_some(ErrorKind::AddressInUse);
+        if let Some(kind) = ErrorKind::of_denial(&error).or(in_use) {
             return CliError::new(&error, kind, it_says(kind));
         }
         CliError { is_reader_gone: is_reader_gone(&error), ..CliError::own(&error) }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use fastness_base::ErrorKind;
+use fastness_daemon::{Level, say as tell_service, speaks_as_service};
 
 use crate::error::{CliError, Result};
 use crate::output::note;
@@ -51,6 +52,11 @@ pub(crate) fn tell<T>(result: &Result<T>) {
 
 fn say(error: &CliError) {
     let texts = error.texts();
+    if speaks_as_service() {
+        // One entry of a journal, not several.
+        let advice = error.advice().map_or_else(String::new, |advice| format!("; {advice}"));
+        return tell_service(Level::Error, format_args!("{}{advice}", texts.join(": ")));
+    }
     note(format_args!("fastness: {}", texts[0]));
     for (text, said) in texts[1..].iter().zip(texts) {
         // An error with the same text as its source is printed once.

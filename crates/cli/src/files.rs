@@ -221,7 +221,7 @@ fn is_known(word: &str) -> bool {
     OPTIONS.iter().any(|(known, _)| *known == word)
 }
 
-fn mount_options(words: &[String]) -> Result<MountRequest> {
+pub(crate) fn mount_options(words: &[String]) -> Result<MountRequest> {
     let mut options = MountRequest::default();
     for word in words {
         let Some((_, set)) = OPTIONS.iter().find(|(known, _)| known == word) else {

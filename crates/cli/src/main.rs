@@ -10,9 +10,11 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod bench;
 mod cache;
 mod completions;
+mod config;
 mod connect;
 mod consent;
 mod content;
@@ -40,6 +42,7 @@ mod preload;
 mod progress;
 mod responder;
 mod run;
+mod service;
 mod size;
 mod start;
 mod status;
@@ -92,6 +95,11 @@ struct Cli {
 enum Command {
     /// Run a pool in a folder, mount a file system and serve a volume from it: the quickest way to begin
     Up(up::UpArgs),
+    /// Run pools as a service, with their volumes, mounts and counters, as a configuration file has them
+    Start(service::StartArgs),
+    /// Check the configuration file of `start`, or print an example
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Show running pools, volumes and file systems
     Status(status::StatusArgs),
     /// Show the load of volumes, file systems and devices
@@ -144,6 +152,8 @@ enum Command {
 fn run(cli: Cli, out: &mut dyn Write) -> Result<Outcome> {
     match cli.command {
         Command::Up(args) => up::run(&args, out),
+        Command::Start(args) => service::run(&args, out),
+        Command::Config(command) => config::run(&command, out),
         Command::Status(args) => status::run(&args, out),
         Command::Iostat(args) => iostat::run(&args, out),
         Command::Metrics(args) => metrics::run(&args, out),

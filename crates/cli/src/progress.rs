@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fastness_daemon::{ImportStep, ImportWatch, ImportingReport};
+use fastness_daemon::{ImportStep, ImportWatch, ImportingReport, Level, say};
 use fastness_sync::{Condvar, Mutex, MutexGuard, lock, wait_while_for};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::output::{note, progress_bar};
+use crate::output::progress_bar;
 
 const SHOW_AFTER: Duration = Duration::from_millis(500);
 /// Between two drawings.
@@ -54,7 +54,7 @@ impl Shared {
                 // For a file or a journal: a line for each step.
                 said = Some(report.step);
                 let after = SHOW_AFTER + begun.elapsed();
-                note(format_args!("fastness: {} (after {:.1} s)", text(&report), after.as_secs_f64()));
+                say(Level::Info, format_args!("{} (after {:.1} s)", text(&report), after.as_secs_f64()));
             }
         }
         bar.finish_and_clear();
@@ -62,7 +62,7 @@ impl Shared {
 }
 
 /// The current step.
-fn text(report: &ImportingReport) -> String {
+pub(crate) fn text(report: &ImportingReport) -> String {
     match (report.step, &*report.about) {
         (step, "") => step.text().to_owned(),
         (ImportStep::Devices, about) => format!("waiting for {about}"),

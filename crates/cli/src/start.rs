@@ -8,8 +8,9 @@ use std::time::Duration;
 use clap::Args;
 use fastness_base::ErrorKind;
 use fastness_daemon::{
-    Among, Client, Control, Ending, Failure, ImportStep, ImportWatch, Node, NodeOptions, PATIENCE,
-    PoolReport, Request, Search, control_socket, find_devices, run_dir, running_pools,
+    Among, Client, Control, Ending, Failure, ImportStep, ImportWatch, Level, Node, NodeOptions, PATIENCE,
+    PoolReport, Request, Search, control_socket, find_devices, run_dir, running_pools, say, speak_as_service,
+    speaks_as_service,
 };
 use fastness_store::{Consent, ImportOptions, MissingLog, Places, PoolOptions};
 
@@ -24,25 +25,43 @@ mod background;
 
 use background::Announcement;
 
+const CACHE: &str = "256M";
+const META_CACHE: &str = "128M";
+const DIRTY_MAX: &str = "512M";
+const TXG_TIMEOUT: &str = "5";
+
 /// Limits of the process that runs a pool.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Bounds")]
 pub(crate) struct BoundArgs {
     /// Size of the block cache
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
-    cache: u64,
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = CACHE)]
+    pub(crate) cache: u64,
     /// Size of the metadata cache
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "128M")]
-    meta_cache: u64,
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = META_CACHE)]
+    pub(crate) meta_cache: u64,
     /// Limit of unsynced data in memory; writers are slowed down as it fills
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512M")]
-    dirty_max: u64,
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = DIRTY_MAX)]
+    pub(crate) dirty_max: u64,
     /// Seconds after which changes become durable without a flush
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = txg_timeout)]
-    txg_timeout: Duration,
+    #[arg(long, value_name = "SECONDS", default_value = TXG_TIMEOUT, value_parser = txg_timeout)]
+    pub(crate) txg_timeout: Duration,
     /// Seconds to wait for devices that another process uses; a killed process keeps them for a moment
     #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]
-    wait: u64,
+    pub(crate) wait: u64,
+}
+
+impl Default for BoundArgs {
+    fn default() -> BoundArgs {
+        let size = |text| size::parse(text).expect("a size");
+        BoundArgs {
+            cache: size(CACHE),
+            meta_cache: size(META_CACHE),
+            dirty_max: size(DIRTY_MAX),
+            txg_timeout: txg_timeout(TXG_TIMEOUT).expect("a time"),
+            wait: PATIENCE.as_secs(),
+        }
+    }
 }
 
 /// How long to wait for an answer from a process that may be running the pool.
@@ -106,7 +125,7 @@ pub(crate) struct Import {
 }
 
 impl Import {
-    fn node(&self, watch: ImportWatch) -> Result<Arc<Node>> {
+    pub(crate) fn node(&self, watch: ImportWatch) -> Result<Arc<Node>> {
         let import = ImportOptions {
             is_forced: self.is_forced,
             allows_degraded: self.is_degraded,
@@ -134,6 +153,7 @@ impl Import {
 
     /// Runs the pool until it is exported. `announce`: a parent reads [`Announcement`]s from standard output.
     pub(crate) fn foreground(&self, announce: bool, out: &mut dyn Write) -> Result<Outcome> {
+        speak_as_service();
         if announce {
             // A session of its own, which neither Ctrl-C nor the end of the terminal reaches.
             let _ = rustix::process::setsid();
@@ -185,8 +205,7 @@ pub(crate) fn running(name: &str) -> Result<Option<PoolReport>> {
     let others = running_pools(&dir).unwrap_or_default();
     let (same, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|pool| pool == name);
     let status = |pool: &String| -> Result<PoolReport> {
-        let mut client = Client::connect(&control_socket(&dir, pool)?, pool)?;
-        client.set_timeout(ANSWER)?;
+        let mut client = Client::connect_within(&control_socket(&dir, pool)?, pool, ANSWER)?;
         Ok(client.call(&Request::Status)?)
     };
     // One that is being exported, or does not answer: the search for its devices decides.
@@ -211,7 +230,10 @@ pub(crate) fn refuse_running(name: &str) -> Result<()> {
 /// Prints what a search for devices reports.
 pub(crate) fn tell_search(search: Search<'_>) {
     if let Search::Note(text) = search {
-        note(text);
+        match speaks_as_service() {
+            true => say(Level::Warning, text),
+            false => note(text),
+        }
     }
 }
 
@@ -235,8 +257,8 @@ pub(crate) fn until_end(node: &Node, control: Control) -> Result<Ending> {
         .context("the pool was not exported cleanly; the next import finds its last synced state")?;
     drop(control);
     match ending {
-        Ending::Destroyed => note(format_args!("fastness: pool {} is destroyed", node.name())),
-        _ => note(format_args!("fastness: pool {} is exported", node.name())),
+        Ending::Destroyed => say(Level::Info, format_args!("pool {} is destroyed", node.name())),
+        _ => say(Level::Info, format_args!("pool {} is exported", node.name())),
     }
     Ok(ending)
 }

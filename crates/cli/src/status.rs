@@ -85,12 +85,19 @@ fn served(out: &mut dyn Write, pool: &PoolReport) -> Result<()> {
     }
     let row = |served: &fastness_daemon::ServedReport| {
         let is_mount = matches!(served.address, fastness_daemon::Address::Mount(_));
-        let access = if served.is_read_only { "read-only" } else { "read-write" };
+        let mut access = if served.is_read_only { "read-only" } else { "read-write" }.to_owned();
+        let mut clients = served.clients.to_string();
+        if let Some(tls) = &served.tls {
+            access.push_str(", TLS");
+            if tls.verifies_clients {
+                clients = format!("{clients}, {} certified", tls.certified);
+            }
+        }
         vec![
             served.volume.clone(),
             if is_mount { "-".to_owned() } else { short(served.size_bytes) },
-            access.to_owned(),
-            if is_mount { "-".to_owned() } else { served.clients.to_string() },
+            access,
+            if is_mount { "-".to_owned() } else { clients },
             served.uri.clone(),
         ]
     };

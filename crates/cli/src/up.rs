@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fastness_daemon::{
-    Address, ImportStep, ImportWatch, MountRequest, Node, NodeOptions, PmUse, PoolReport, RegionReport,
-    check_address, check_pool_name, patiently,
+    AccessRequest, Address, ImportStep, ImportWatch, MountRequest, Node, NodeOptions, PmUse, PoolReport,
+    RegionReport, check_address, check_pool_name, patiently,
 };
 use fastness_store::{
     Consent, Device, ImportOptions, KindId, Places, Pool, PoolError, PoolState, Property, VdevSpec,
 };
 use fastness_zvol::{Volume, VolumeOptions};
 
+use crate::access::AccessArgs;
 use crate::error::{Context, Result, busy, refuse};
 use crate::exit::Outcome;
 use crate::made::Made;
@@ -54,9 +55,11 @@ pub(crate) struct UpArgs {
     /// Block size of the volume, when it is made
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4K")]
     block_size: u64,
-    /// Serve at a loopback address as well, such as 127.0.0.1:10809
+    /// Serve at this address as well, such as 127.0.0.1:10809; without TLS, a loopback address
     #[arg(long, value_name = "ADDRESS")]
     tcp: Option<String>,
+    #[command(flatten)]
+    access: AccessArgs,
     /// Log synchronous writes on persistent memory: a devdax device, or a file on a DAX file system. The pool
     /// keeps the log from then on
     #[arg(long, value_name = "PATH", conflicts_with = "emulate_pm")]
@@ -90,9 +93,8 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> Result<Outcome> {
     refuse_taken(name, &dir)?;
     // Before anything is made that would be left.
     check_pool_name(name, args.force || image.exists())?;
-    let addresses = args.tcp.clone().map(Address::Tcp).into_iter();
-    let addresses: Vec<_> = addresses.chain([Address::Unix(socket.display().to_string())]).collect();
-    addresses.iter().try_for_each(check_address)?;
+    let addresses = addresses(args, &socket)?;
+    addresses.iter().try_for_each(|(address, access)| check_address(address, access))?;
     let progress = Progress::start();
     let watch = progress.watch();
     watch.begin(ImportStep::Devices);
@@ -156,6 +158,17 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> Result<Outcome> {
     }
 }
 
+/// Where the volume is served, and to whom: at its socket, to this user; and at the address that was given.
+fn addresses(args: &UpArgs, socket: &Path) -> Result<Vec<(Address, AccessRequest)>> {
+    let access = args.access.request()?;
+    if args.tcp.is_none() && access != AccessRequest::default() {
+        return Err(refuse("--tls-dir and --insecure say who may come to an address: give one with --tcp"));
+    }
+    let tcp = args.tcp.clone().map(|address| (Address::Tcp(address), access));
+    let unix = (Address::Unix(socket.display().to_string()), AccessRequest::default());
+    Ok(tcp.into_iter().chain([unix]).collect())
+}
+
 /// The folder, made for its user alone if it is not there.
 fn make_folder(dir: &Path, made: &mut Made) -> Result<PathBuf> {
     let cannot = || format!("cannot make {}", dir.display());
@@ -187,14 +200,19 @@ fn refuse_taken(name: &str, dir: &Path) -> Result<()> {
 }
 
 /// Makes the volume, if there is none, and serves it; returns its name.
-fn serve(args: &UpArgs, node: &Node, addresses: &[Address], made: &mut Made) -> Result<String> {
+fn serve(
+    args: &UpArgs,
+    node: &Node,
+    addresses: &[(Address, AccessRequest)],
+    made: &mut Made,
+) -> Result<String> {
     let volume = format!("{}/volume", node.name());
     if node.pool().dataset(&volume).is_err() {
         let options = VolumeOptions { properties: vec![(Property::VolBlockSize, args.block_size)] };
         Volume::create(node.store(), &volume, args.size, &options)?;
     }
-    for address in addresses {
-        node.serve(&volume, address, false, false)?;
+    for (address, access) in addresses {
+        node.serve(&volume, address, access, false, false)?;
         // A client may have written to it already.
         made.keep();
     }
@@ -351,7 +369,9 @@ fn say(
             ("not flushed", pool.not_flushed.clone()),
         ],
     )?;
-    let uri = &served.uri;
+    // Through the socket, which needs no certificates.
+    let mut of_it = pool.served.iter().filter(|served| served.volume == volume);
+    let uri = &of_it.find(|served| served.tls.is_none()).unwrap_or(served).uri;
     writeln!(
         out,
         "\nUse it: programs find the files where they are mounted. The volume, from another terminal:"

@@ -7,12 +7,14 @@ use fastness_daemon::{
     Address, DatasetReport, PoolReport, Request, ServedReport, absolute, run_dir, volume_socket,
 };
 
+use crate::access::AccessArgs;
 use crate::connect::{ask, ask_all, print_json};
 use crate::consent::ConsentArgs;
 use crate::dataset::datasets;
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs};
+use crate::output::note;
 use crate::pool::assignments;
 use crate::size;
 
@@ -26,7 +28,9 @@ Examples:
   fastness volume serve tank/disk                           a Unix socket in the folder of sockets
   fastness volume serve tank/disk --socket /run/disk.sock
   fastness volume serve tank/disk --tcp 127.0.0.1:10809
-It is served again after each import, until `fastness volume unserve tank/disk`.";
+  fastness volume serve tank/a tank/b --tcp 0.0.0.0:10809 --tls-dir /etc/pki/fastness --tls-verify-peer
+Several volumes can have one address; clients choose by name. One that is served later, at the same address and in
+the same way, joins them. It is served again after each import, until `fastness volume unserve tank/disk`.";
 
 /// Commands on volumes.
 #[derive(Debug, Subcommand)]
@@ -89,17 +93,20 @@ pub(crate) struct CreateArgs {
 /// Arguments of `fastness volume serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Full name
-    volume: String,
+    /// Full names
+    #[arg(required = true, value_name = "VOLUME")]
+    volumes: Vec<String>,
     /// Path of a Unix socket
     #[arg(long, value_name = "PATH", conflicts_with = "tcp")]
     socket: Option<String>,
     /// Serve it to a virtual machine instead (virtio-blk over vhost-user): path of a Unix socket
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["tcp", "socket"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["tcp", "socket", "tls_dir", "insecure"])]
     vhost_user: Option<String>,
-    /// Loopback address and port
+    /// Address and port; without TLS, a loopback address
     #[arg(long, value_name = "ADDRESS")]
     tcp: Option<String>,
+    #[command(flatten)]
+    access: AccessArgs,
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
@@ -134,8 +141,7 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> Result<Outcome
             return consent.send(&volume, &does, request, out);
         }
         VolumeCommand::Serve(args) => {
-            let served = serve(args)?;
-            writeln!(out, "{}", served.uri)?;
+            serve(args, out)?;
         }
         VolumeCommand::Unserve { volume, consent } => {
             let does = format!("stop serving {volume}");
@@ -147,21 +153,51 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> Result<Outcome
     Ok(Outcome::Clean)
 }
 
-fn serve(args: ServeArgs) -> Result<ServedReport> {
+/// Serves one volume after another; prints where each is.
+fn serve(args: ServeArgs, out: &mut dyn Write) -> Result<()> {
     let path = |path: String| -> Result<String> { Ok(absolute(path.as_ref())?.display().to_string()) };
-    let address = match (args.socket, args.tcp, args.vhost_user) {
-        (_, _, Some(at)) => Address::VhostUser(path(at)?),
-        (_, Some(address), None) => Address::Tcp(address),
-        (Some(at), None, None) => Address::Unix(path(at)?),
-        (None, None, None) => Address::Unix(volume_socket(&run_dir()?, &args.volume)?.display().to_string()),
+    let access = args.access.request()?;
+    let given = match (args.socket, args.tcp, args.vhost_user) {
+        (_, _, Some(_)) if args.volumes.len() > 1 => {
+            return Err(refuse("a virtual machine takes one volume at a socket: serve each at its own"));
+        }
+        (_, _, Some(at)) => Some(Address::VhostUser(path(at)?)),
+        (_, Some(address), None) => Some(Address::Tcp(address)),
+        (Some(at), None, None) => Some(Address::Unix(path(at)?)),
+        (None, None, None) => None,
     };
-    let request = Request::Serve {
-        name: args.volume.clone(),
-        address,
-        is_read_only: args.read_only,
-        is_kept: !args.once,
-    };
-    ask(&args.volume, &request)
+    if let Some(address) = given.as_ref().filter(|_| args.volumes.len() > 1) {
+        refuse_pools(&args.volumes, address)?;
+    }
+    let mut shared = given;
+    for volume in &args.volumes {
+        let address = match &shared {
+            Some(address) => address.clone(),
+            None => Address::Unix(volume_socket(&run_dir()?, volume)?.display().to_string()),
+        };
+        let (is_read_only, is_kept, access) = (args.read_only, !args.once, access.clone());
+        let request = Request::Serve { name: volume.clone(), address, is_read_only, is_kept, access };
+        let served: ServedReport = ask(volume, &request)?;
+        writeln!(out, "{}", served.uri)?;
+        for warning in served.tls.iter().flat_map(|tls| &tls.warnings) {
+            note(format_args!("warning: {warning}"));
+        }
+        // The next ones go to the port that was found.
+        shared = shared.map(|_| served.address);
+    }
+    Ok(())
+}
+
+/// Refuses volumes of different pools at one address: each pool has a process of its own.
+fn refuse_pools(volumes: &[String], address: &Address) -> Result<()> {
+    let pool = |volume: &str| volume.split('/').next().unwrap_or_default().to_owned();
+    let first = &volumes[0];
+    match volumes.iter().find(|other| pool(other) != pool(first)) {
+        Some(other) => Err(refuse(format!(
+            "{first} and {other} are in different pools, which cannot share {address}: serve each at an address of its own"
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn list(json: bool, args: &ListingArgs, out: &mut dyn Write) -> Result<Outcome> {

@@ -154,3 +154,25 @@ fn sides_are_attached_detached_and_found_elsewhere() {
         bench.fails(&format!("pool create other disk2 --file-size 96M {line} --emulate-pm"), 3);
     }
 }
+
+#[test]
+fn the_table_of_devices_has_the_regions_of_the_log() {
+    let bench = mirrored();
+    let lines = |text: String| -> Vec<Vec<String>> {
+        text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+    };
+    let table = lines(bench.ok("pool status tank"));
+    assert!(table.contains(&vec!["log".to_owned(), "mirror".to_owned()]), "{table:?}");
+    for region in ["pm1", "pm2"] {
+        let row = table.iter().find(|row| row.first() == Some(&bench.text(region))).unwrap();
+        assert_eq!(row[1..6], ["online", "-", "-", "0", "-"], "{region}");
+        assert!(row[6..].join(" ").contains("file"), "{row:?}");
+    }
+    bench.ok("pool detach tank pm2");
+    let table = lines(bench.ok("pool status tank"));
+    let row = table
+        .iter()
+        .find(|row| row.first().is_some_and(|word| word == "log") && row[1].starts_with('/'))
+        .unwrap();
+    assert_eq!(row[1..3], [bench.text("pm1"), "online".to_owned()]);
+}

@@ -131,3 +131,31 @@ fn a_terminal_that_closes_exports_the_pool_unless_that_was_to_be_ignored() {
     bench.ok("pool export demo");
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
+
+#[test]
+fn labels_are_cleared_only_where_that_is_meant() {
+    let bench = pool("a");
+    let path = |name: &str| bench.dir.path().join(name);
+    // A pool that runs has its devices.
+    for line in ["pool labelclear a", "pool labelclear -f a"] {
+        assert!(bench.fails(line, BUSY).contains("in use"), "{line}");
+    }
+    bench.ok("pool export tank");
+    let said = bench.fails("pool labelclear a", 3);
+    assert!(said.contains("pool tank") && said.contains("--force"), "{said}");
+    bench.ok("pool import tank -d a");
+    bench.ok("pool destroy tank -f");
+    bench.ok("pool labelclear a");
+    bench.fails("pool import -D tank -d a", 3);
+    assert!(bench.fails("pool labelclear a", 3).contains("no label"), "a second time");
+    // What is on no device of a pool stays as it is.
+    let text = vec![b'x'; 16 << 20];
+    fs::write(path("other"), &text).unwrap();
+    bench.fails("pool labelclear -f other", 3);
+    assert_eq!(fs::read(path("other")).unwrap(), text);
+    // An exported pool's device, by force.
+    bench.ok("pool create tank a");
+    bench.ok("pool export tank");
+    bench.ok("pool labelclear --force a");
+    bench.fails("pool import tank -d a", 3);
+}

@@ -62,7 +62,7 @@ impl Node {
             return Err(Failure::refuse(ErrorKind::Closed, "the pool is being exported"));
         }
         for front in &cleared.unopened {
-            self.journal.note(format!("{} is not served any more: {}", front.dataset, front.why));
+            self.journal.fail(format!("{} is not served any more: {}", front.dataset, front.why));
         }
         drop(source);
         drop(tell);

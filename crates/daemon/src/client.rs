@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fastness_base::ErrorKind;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::de::DeserializeOwned;
 
 use crate::protocol::{Failure, LINE_BYTES_MAX, Message, Request};
@@ -85,7 +87,28 @@ impl Client {
     /// # Errors
     /// [`ClientError::NotRunning`], [`ClientError::Socket`].
     pub fn connect(path: &Path, pool: &str) -> Result<Client, ClientError> {
-        match UnixStream::connect(path) {
+        Client::with(path, pool, UnixStream::connect(path))
+    }
+
+    /// The same, and waits for no part of this or of a later call longer than `patience`: neither for a
+    /// process that accepts nobody nor for one that does not read or answer.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_within(path: &Path, pool: &str, patience: Duration) -> Result<Client, ClientError> {
+        let connected = || -> rustix::io::Result<UnixStream> {
+            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            // The first one is for connecting, too. Source: socket(7), unix(7).
+            set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+            set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
+            connect(&socket, &SocketAddrUnix::new(path)?)?;
+            Ok(socket.into())
+        };
+        Client::with(path, pool, connected().map_err(io::Error::from))
+    }
+
+    fn with(path: &Path, pool: &str, connected: io::Result<UnixStream>) -> Result<Client, ClientError> {
+        match connected {
             Ok(socket) => {
                 Ok(Client { path: path.to_owned(), pool: pool.to_owned(), input: BufReader::new(socket) })
             }
@@ -96,15 +119,6 @@ impl Client {
             }
             Err(source) => Err(ClientError::Socket { path: path.to_owned(), source }),
         }
-    }
-
-    /// Sets how long to wait for the next line; forever by default.
-    ///
-    /// # Errors
-    /// [`ClientError::Socket`]: a time of zero, among others.
-    pub fn set_timeout(&self, timeout: Duration) -> Result<(), ClientError> {
-        let set = self.input.get_ref().set_read_timeout(Some(timeout));
-        set.map_err(|source| ClientError::Socket { path: self.path.clone(), source })
     }
 
     /// Sends a request and waits for its answer.

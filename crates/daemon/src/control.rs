@@ -140,7 +140,11 @@ fn serve(socket: UnixStream, node: &Node) -> io::Result<()> {
             Err(error) => Err(Failure::new(ErrorKind::Invalid, &error)),
         };
         let said = say(&mut output, &result.map_or_else(Message::Failed, Message::Done));
-        node.end_if_asked();
+        if node.end_if_asked() {
+            // Its client waits for the end of the connection: then another process can have the pool.
+            node.wait_released(IDLE);
+            return said;
+        }
         said?;
     }
 }

@@ -103,6 +103,25 @@ fn contents(device: &Device) -> Option<String> {
     SIGNATURES.iter().find(is_there).map(|(_, _, name)| format!("{name} on it"))
 }
 
+/// Clears the labels of a device that no process uses; durable on return. The device of a pool that was
+/// destroyed needs no force.
+///
+/// # Errors
+/// [`StartError::InUse`] for a device of a pool that could be imported, unless `is_forced`;
+/// [`PoolError::NoLabel`]; errors of opening, among them a pool that runs.
+pub fn clear_labels(path: &Path, is_forced: bool) -> Result<(), StartError> {
+    let device = Device::open(absolute(path)?)?;
+    match device.probe() {
+        Err(error @ PoolError::NoLabel { .. }) => return Err(error.into()),
+        Err(error @ PoolError::Device(_)) => return Err(error.into()),
+        _ => {}
+    }
+    if !is_forced && let Some(what) = contents(&device) {
+        return Err(StartError::InUse { path: path.display().to_string(), what });
+    }
+    Ok(device.clear_labels()?)
+}
+
 /// A device with a label.
 #[derive(Debug, Clone)]
 pub struct Candidate {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use fastness_base::ErrorKind;
-use fastness_sync::lock;
+use fastness_sync::{lock, wait_while_for};
 
 use crate::node::{Ending, Node};
 use crate::protocol::Failure;
@@ -29,7 +29,7 @@ impl Node {
             let is_suspended = self.pool().is_suspended();
             if is_suspended && !was_suspended {
                 let advice = self.status().advice.unwrap_or_default();
-                self.journal.note(format!("pool {} is suspended: {advice}", self.name()));
+                self.journal.fail(format!("pool {} is suspended: {advice}", self.name()));
             }
             was_suspended = is_suspended;
         }
@@ -103,17 +103,30 @@ impl Node {
     pub fn give_up(&self) {
         self.quiet();
         if let Err(error) = self.pool().export() {
-            self.journal.note(format!("the pool was not exported: {}", fastness_base::chain(&error)));
+            self.journal.fail(format!("the pool was not exported: {}", fastness_base::chain(&error)));
         }
         self.pool().release();
     }
 
     /// Lets [`run`](Self::run) return, if a request has ended the node; called after its answer has been
-    /// sent.
-    pub(crate) fn end_if_asked(&self) {
-        if let Some(ending) = lock(&self.ending).take() {
+    /// sent. Says whether one has.
+    pub(crate) fn end_if_asked(&self) -> bool {
+        let ending = lock(&self.ending).take();
+        if let Some(ending) = ending {
             // The receiver lives as long as the node.
             let _ = self.endings.0.send(ending);
         }
+        ending.is_some()
+    }
+
+    pub(crate) fn note_released(&self) {
+        *lock(&self.released.0) = true;
+        self.released.1.notify_all();
+    }
+
+    /// Waits until [`run`](Self::run) has let go of the devices: the process may have other pools, and go on.
+    pub(crate) fn wait_released(&self, patience: Duration) {
+        let (released, changed) = &self.released;
+        drop(wait_while_for(changed, lock(released), patience, |is_released| !*is_released));
     }
 }

@@ -1,10 +1,11 @@
 //! A volume as an NBD export: only translates requests and errors.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastness_base::{ErrorKind, chain};
 use fastness_nbd::{BlockSizes, Export, ExportError, Extent, ExtentKind, Features, ZeroOptions};
-use fastness_store::{Attached, Outcome, PoolError, Segment};
+use fastness_store::{Attached, DatasetId, Outcome, PoolError, Segment};
 use fastness_sync::{Mutex, lock};
 use fastness_zvol::{Volume, VolumeError};
 
@@ -17,6 +18,7 @@ pub(crate) struct VolumeExport {
     volume: Arc<Attached<Volume>>,
     is_read_only: bool,
     journal: Arc<Journal>,
+    is_ended: AtomicBool,
     /// The last known shape, for clients that connect while there is no volume.
     last: Mutex<Shape>,
 }
@@ -36,9 +38,23 @@ impl VolumeExport {
         journal: Arc<Journal>,
     ) -> VolumeExport {
         let last = Mutex::new(Shape { size_bytes: 0, block_bytes: 4096, is_read_only });
-        let export = VolumeExport { volume, is_read_only, journal, last };
+        let export = VolumeExport { volume, is_read_only, journal, is_ended: AtomicBool::new(false), last };
         export.shape();
         export
+    }
+
+    pub(crate) fn dataset(&self) -> DatasetId {
+        self.volume.dataset()
+    }
+
+    /// The name that the volume has now.
+    pub(crate) fn name(&self) -> String {
+        self.volume.name()
+    }
+
+    /// No connection to it begins from now on.
+    pub(crate) fn end(&self) {
+        self.is_ended.store(true, Ordering::SeqCst);
     }
 
     fn shape(&self) -> Shape {
@@ -68,7 +84,7 @@ impl VolumeExport {
             _ => ExportError::Io,
         };
         if told != ExportError::ShuttingDown {
-            self.journal.note(format!("{}: {told}: {}", self.volume.name(), chain(&error)));
+            self.journal.warn(format!("{}: {told}: {}", self.volume.name(), chain(&error)));
         }
         Err(told)
     }
@@ -85,6 +101,10 @@ impl Export for VolumeExport {
 
     fn is_read_only(&self) -> bool {
         self.shape().is_read_only
+    }
+
+    fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::SeqCst)
     }
 
     fn features(&self) -> Features {

@@ -1,11 +1,12 @@
 //! Recent events: for `status`, and for standard error.
 
 use std::collections::VecDeque;
-use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fastness_sync::{Mutex, lock};
 use serde::{Deserialize, Serialize};
+
+use crate::said::{Level, say};
 
 const EVENTS_MAX: usize = 100;
 
@@ -26,7 +27,20 @@ pub(crate) struct Journal(Mutex<VecDeque<EventReport>>);
 
 impl Journal {
     pub(crate) fn note(&self, text: impl Into<String>) {
-        let text = text.into();
+        self.say(Level::Info, text.into());
+    }
+
+    /// Somebody should look at it.
+    pub(crate) fn warn(&self, text: impl Into<String>) {
+        self.say(Level::Warning, text.into());
+    }
+
+    /// Something is not done, or lost.
+    pub(crate) fn fail(&self, text: impl Into<String>) {
+        self.say(Level::Error, text.into());
+    }
+
+    fn say(&self, level: Level, text: String) {
         let at_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let mut events = lock(&self.0);
         if let Some(last) = events.back_mut()
@@ -36,8 +50,7 @@ impl Journal {
             last.at_unix_s = at_unix_s;
             return;
         }
-        // If standard error is closed, the message is not wanted.
-        let _ = writeln!(std::io::stderr(), "fastness: {text}");
+        say(level, &text);
         if events.len() == EVENTS_MAX {
             events.pop_front();
         }

@@ -21,6 +21,7 @@
 //! log_device  devices of the log                      topology  add, attach, replace, scrub: jobs
 //! ending      how it ends; history: what was asked    layout    requests that look like mistakes
 //! devices     devices by path, labels found by a scan
+//! said        standard error: people, a file, the journal; signals: SIGINT, SIGTERM, SIGHUP
 //! ```
 //! The daemon makes no decisions that belong to the pool.
 
@@ -44,6 +45,7 @@ mod io_report;
 mod jobs;
 mod journal;
 mod layout;
+mod listeners;
 mod log_device;
 mod log_status;
 mod medium;
@@ -54,7 +56,9 @@ mod paths;
 mod pool_properties;
 mod protocol;
 mod report;
+mod said;
 mod service;
+mod signals;
 mod status;
 mod topology;
 mod vhost;
@@ -63,26 +67,30 @@ mod volumes;
 pub use client::{Client, ClientError};
 pub use control::Control;
 pub use damaged::DamagedReport;
-pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently, scan};
+pub use devices::{Candidate, Found, PATIENCE, Unreadable, clear_labels, open_vdevs, patiently, scan};
 pub use error::StartError;
 pub use find::{Among, FoundDevices, Search, find_devices};
 pub use importing::{ImportReport, ImportStep, ImportWatch, ImportingReport, StepReport};
 pub use io_report::{IoCounters, IoReport, IoRow, LatencyBucket, RequestCounters};
 pub use journal::EventReport;
 pub use layout::{check_layout, check_pool_name};
+pub use listeners::check_address;
 pub use log_device::{check_new_regions, is_persistent_memory};
 pub use medium::{Survival, describe};
 pub use mount::check_files_offline;
-pub use nbd::check_address;
 pub use node::{Ending, Node, NodeOptions};
 pub use paths::{
     absolute, all_known_devices, control_socket, known_devices, remember_devices, run_dir, running_pools,
     volume_socket,
 };
-pub use protocol::{Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, VdevRequest};
+pub use protocol::{
+    AccessRequest, Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, VdevRequest,
+};
 pub use report::{
     Address, CheckReport, DatasetReport, DeviceReport, FilesCheckReport, HistoryReport, JobReport,
     LogCauseReport, LogCounters, LogRegionCounters, LogReport, LogVolumeReport, OfflineReport,
-    OperationReport, PoolReport, PropertyReport, RegionReport, ServedReport, VdevReport,
+    OperationReport, PoolReport, PropertyReport, RegionReport, ServedReport, TlsReport, VdevReport,
 };
+pub use said::{Level, say, speak_as_service, speaks_as_service};
+pub use signals::on_signals;
 pub use topology::split_regions;

@@ -58,6 +58,7 @@ impl Node {
                 path: region.path.display().to_string(),
                 id: region.id.to_string(),
                 emulates: region.emulates,
+                medium: side.map(|side| open[side].1.kind.to_string()).unwrap_or_default(),
                 state: state.to_owned(),
                 faults,
                 error,

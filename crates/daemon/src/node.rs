@@ -3,19 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fastness_base::ErrorKind;
 use fastness_store::{
-    DatasetKind, Device, ImportOptions, Kinds, Local, Places, Pool, PoolError, PoolLog, PoolOptions, Store,
-    StoreOptions,
+    DatasetKind, Device, ImportOptions, Kinds, Local, Places, Pool, PoolError, PoolLog, PoolOptions, Pulse,
+    Store, StoreOptions,
 };
-use fastness_sync::{Mutex, RwLock, lock};
+use fastness_sync::{Condvar, Mutex, RwLock, lock};
 use fastness_zpl::FileReplay;
 use fastness_zvol::VolumeReplay;
 use serde::Serialize;
 use serde_json::Value;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::durability::GivenUp;
 use crate::error::StartError;
@@ -23,13 +22,12 @@ use crate::imported;
 use crate::importing::{ImportReport, ImportStep, ImportWatch};
 use crate::jobs::{Jobs, Tell};
 use crate::journal::Journal;
+use crate::listeners::Listeners;
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
 use crate::report::HistoryReport;
 use crate::service::Services;
-
-/// A signal that comes this soon after the first one is the same one: a terminal and a parent both send it.
-const SAME_SIGNAL: Duration = Duration::from_secs(1);
+use crate::signals::on_signals;
 
 /// Settings of a run; none of them is stored.
 #[derive(Debug, Clone, Default)]
@@ -68,6 +66,8 @@ pub struct Node {
     /// Held shared by requests that change something, exclusively while the pool is imported again.
     pub(crate) changing: RwLock<()>,
     pub(crate) services: Services,
+    /// Where volumes are served over NBD.
+    pub(crate) listeners: Arc<Listeners>,
     pub(crate) jobs: Jobs,
     pub(crate) journal: Arc<Journal>,
     /// What was asked of the pool; the pool has the same.
@@ -77,6 +77,8 @@ pub struct Node {
     pub(crate) imported: Mutex<ImportReport>,
     pub(crate) endings: (Sender<Ending>, Mutex<Receiver<Ending>>),
     pub(crate) is_ending: AtomicBool,
+    /// The devices are free.
+    pub(crate) released: (Mutex<bool>, Condvar),
     /// Why a request ended the node; held until the request's answer has been sent.
     pub(crate) ending: Mutex<Option<Ending>>,
 }
@@ -122,6 +124,7 @@ impl Node {
             given_up,
             changing: RwLock::default(),
             services: Services::default(),
+            listeners: Arc::default(),
             jobs: Jobs::default(),
             journal,
             history: Mutex::default(),
@@ -129,6 +132,7 @@ impl Node {
             imported: Mutex::default(),
             endings: (sender, Mutex::new(receiver)),
             is_ending: AtomicBool::new(false),
+            released: Default::default(),
             ending: Mutex::default(),
         });
         node.options.watch.begin(ImportStep::Serve);
@@ -188,27 +192,22 @@ impl Node {
     /// # Errors
     /// The handlers cannot be installed.
     pub fn end_on_signals(&self) -> Result<(), StartError> {
-        let system = |source| StartError::System { what: "handle signals", source };
-        let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
-        let all = [SIGINT, SIGTERM].into_iter().chain(hangup);
-        let mut signals = signal_hook::iterator::Signals::new(all).map_err(system)?;
         let sender = self.endings.0.clone();
-        let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            let mut first = None;
-            for signal in signals.forever() {
-                match first {
-                    None => {
-                        first = Some(Instant::now());
-                        // If the receiver is gone, the process is ending anyway.
-                        let _ = sender.send(Ending::Signal);
-                    }
-                    Some(first) if first.elapsed() < SAME_SIGNAL => {}
-                    Some(_) => signal_hook::low_level::exit(128 + signal),
-                }
-            }
-        });
-        thread.map_err(system)?;
-        Ok(())
+        on_signals(move || {
+            // If the receiver is gone, the process is ending anyway.
+            let _ = sender.send(Ending::Signal);
+        })
+    }
+
+    /// Lets [`run`](Self::run) export the pool and return, as a signal does.
+    pub fn end(&self) {
+        // The receiver lives as long as the node.
+        let _ = self.endings.0.send(Ending::Signal);
+    }
+
+    /// Whether the thread that ends txgs moves, or has nothing to do.
+    pub fn pulse(&self) -> Pulse {
+        self.pool().pulse()
     }
 
     /// Waits until the node has to end. On a signal, exports the pool here; otherwise the request has already
@@ -226,6 +225,7 @@ impl Node {
         }
         // Threads that still answer clients have the pool, too, and end with the process.
         self.pool().release();
+        self.note_released();
         result
     }
 
@@ -310,8 +310,8 @@ impl Node {
             Request::ResizeVolume { name, size_bytes, is_forced } => {
                 answer(self.resize_volume(&name, size_bytes, is_forced)?)
             }
-            Request::Serve { name, address, is_read_only, is_kept } => {
-                answer(self.serve(&name, &address, is_read_only, is_kept)?)
+            Request::Serve { name, address, is_read_only, is_kept, access } => {
+                answer(self.serve(&name, &address, &access, is_read_only, is_kept)?)
             }
             Request::Unserve { name, is_forced } => answer(self.unserve(&name, is_forced)?),
             Request::CreateFiles { name, uid, gid, properties, with_parents } => {
@@ -324,14 +324,6 @@ impl Node {
             Request::CheckFiles { name } => answer(self.check_files(&name)?),
         }
     }
-}
-
-/// Whether this process was started with a signal ignored, as `nohup` does it.
-fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-    ignored.is_some_and(|set| set & 1 << (signal - 1) != 0)
 }
 
 fn answer(value: impl Serialize) -> Result<Value, Failure> {

@@ -54,6 +54,29 @@ pub struct MountRequest {
     pub is_over_rings: Option<bool>,
 }
 
+/// Which clients of a volume are served.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AccessRequest {
+    /// Folder of certificates: nobody is served without TLS.
+    pub tls_dir: Option<String>,
+    /// Nor without a certificate of their own.
+    pub verifies_clients: bool,
+    /// Without TLS, those of other machines too.
+    pub is_insecure: bool,
+}
+
+impl AccessRequest {
+    /// As options of the command line.
+    pub(crate) fn in_words(&self) -> String {
+        let tls = self.tls_dir.as_ref().map(|folder| format!("with --tls-dir {folder}"));
+        let verify = self.verifies_clients.then(|| "with --tls-verify-peer".to_owned());
+        let insecure = self.is_insecure.then(|| "with --insecure".to_owned());
+        let words: Vec<_> = tls.into_iter().chain(verify).chain(insecure).collect();
+        if words.is_empty() { "without TLS".to_owned() } else { words.join(", ") }
+    }
+}
+
 /// What a client wants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
@@ -177,6 +200,9 @@ pub enum Request {
         address: Address,
         is_read_only: bool,
         is_kept: bool,
+        /// At an address where others are served already, the same as theirs.
+        #[serde(default)]
+        access: AccessRequest,
     },
     /// Stops all servers of a volume, and those that an import would start.
     Unserve {

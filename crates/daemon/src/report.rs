@@ -156,6 +156,9 @@ pub struct RegionReport {
     pub id: String,
     /// Whether it only stands in for persistent memory.
     pub emulates: bool,
+    /// What it is on, in words; empty if it is not open.
+    #[serde(default)]
+    pub medium: String,
     /// `online`; `out`: it was missing, or lost in use, and lacks what was logged since; `lost`: it failed in
     /// use, and nothing more is logged to it; `faulty`: it did not hold what was written.
     pub state: String,
@@ -213,12 +216,19 @@ pub struct LogCounters {
 pub enum Address {
     /// Path of a Unix socket.
     Unix(String),
-    /// Loopback address and port; port 0 for any.
+    /// Address and port, loopback unless told otherwise; port 0 for any.
     Tcp(String),
     /// Path of a Unix socket, for a virtual machine (vhost-user).
     VhostUser(String),
     /// Path of a mount point.
     Mount(String),
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Address::Unix(at) | Address::Tcp(at) | Address::VhostUser(at) | Address::Mount(at)) = self;
+        f.write_str(at)
+    }
 }
 
 /// A volume at an address, or a file system at its mount point.
@@ -236,9 +246,23 @@ pub struct ServedReport {
     pub is_read_only: bool,
     /// Clients that are connected.
     pub clients: u64,
+    /// Of NBD through TLS.
+    #[serde(default)]
+    pub tls: Option<TlsReport>,
     /// Of a mount: what the kernel has asked for.
     #[serde(default)]
     pub operations: Vec<OperationReport>,
+}
+
+/// TLS at an address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsReport {
+    /// Whether clients need a certificate.
+    pub verifies_clients: bool,
+    /// Clients that have shown one.
+    pub certified: u64,
+    /// What is wrong with the files, and no reason to refuse them.
+    pub warnings: Vec<String>,
 }
 
 /// An operation of a mount.

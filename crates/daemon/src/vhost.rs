@@ -205,6 +205,7 @@ impl Service for VhostService {
             uri: format!("vhost-user:{}", self.path),
             is_read_only: self.disk.is_read_only(),
             clients: u64::from(self.server.has_client()),
+            tls: None,
             operations: Vec::new(),
         }
     }

@@ -1,6 +1,6 @@
 //! Requests about volumes, and which of them are served.
 
-use fastness_base::chain;
+use fastness_base::{ErrorKind, chain};
 use fastness_store::DatasetKind;
 use fastness_zvol::{Volume, VolumeOptions};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::datasets::parse_properties;
 use crate::nbd::NbdService;
 use crate::node::Node;
-use crate::protocol::Failure;
+use crate::protocol::{AccessRequest, Failure};
 use crate::report::{Address, ServedReport};
 use crate::vhost::VhostService;
 
@@ -19,6 +19,8 @@ const KEPT: &[u8] = b"serve";
 struct Kept {
     address: Address,
     is_read_only: bool,
+    #[serde(default)]
+    access: AccessRequest,
 }
 
 impl Node {
@@ -53,14 +55,16 @@ impl Node {
         Ok(())
     }
 
-    /// Serves a volume; with `is_kept`, after each import.
+    /// Serves a volume; with `is_kept`, after each import. Others that are served at the address, in the same
+    /// way, are no obstacle.
     ///
     /// # Errors
-    /// The address is in use or invalid; errors of opening the volume.
+    /// The address is in use or invalid, or certificates are; errors of opening the volume.
     pub fn serve(
         &self,
         name: &str,
         address: &Address,
+        access: &AccessRequest,
         is_read_only: bool,
         is_kept: bool,
     ) -> Result<ServedReport, Failure> {
@@ -71,14 +75,25 @@ impl Node {
             None => self.store.attach(name)?,
         };
         let report = match address {
+            Address::VhostUser(_) if *access != AccessRequest::default() => {
+                let text =
+                    "a virtual machine is served without TLS, and through a socket of this machine only";
+                return Err(Failure::refuse(ErrorKind::Invalid, text));
+            }
             Address::VhostUser(path) => {
                 self.services.add(VhostService::start(attached, path, is_read_only, &self.journal)?)
             }
-            _ => self.services.add(NbdService::start(attached, address, is_read_only, &self.journal)?),
+            _ => self.services.add(NbdService::start(
+                &self.listeners,
+                attached,
+                (address, access),
+                is_read_only,
+                &self.journal,
+            )?),
         };
         if is_kept {
             let mut kept = self.kept(&volume);
-            let new = Kept { address: report.address.clone(), is_read_only };
+            let new = Kept { address: report.address.clone(), is_read_only, access: access.clone() };
             kept.retain(|kept| kept.address != new.address);
             kept.push(new);
             self.keep(&volume, &kept)?;
@@ -98,8 +113,8 @@ impl Node {
         let volumes = self.pool().datasets().into_iter().filter(|info| info.kind == DatasetKind::Volume);
         for info in volumes {
             let Ok(volume) = Volume::open(&self.store, &info.name) else { continue };
-            for Kept { address, is_read_only } in self.kept(&volume) {
-                if let Err(error) = self.serve(&info.name, &address, is_read_only, false) {
+            for Kept { address, is_read_only, access } in self.kept(&volume) {
+                if let Err(error) = self.serve(&info.name, &address, &access, is_read_only, false) {
                     self.journal.note(format!("{} is not served: {}", info.name, chain(&error)));
                 }
             }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fastness_blkdev::{Fault, FaultPlan, Faulty, MemDevice, On, Operation, When};
-use fastness_daemon::{Address, Failure, JobReport, Node, NodeOptions, PoolReport, Request};
+use fastness_daemon::{AccessRequest, Address, Failure, JobReport, Node, NodeOptions, PoolReport, Request};
 use fastness_nbd::{Client, ClientError, Endpoint};
 use fastness_store::{
     DatasetKind, Device, Given, ImportOptions, Kinds, Opener, Places, Pool, PoolOptions, Store, StoreOptions,
@@ -71,7 +71,13 @@ impl Bench {
         });
         bench
             .node
-            .serve("tank/v", &Address::Unix(bench.socket().display().to_string()), false, false)
+            .serve(
+                "tank/v",
+                &Address::Unix(bench.socket().display().to_string()),
+                &AccessRequest::default(),
+                false,
+                false,
+            )
             .unwrap();
         bench
     }
@@ -332,7 +338,8 @@ fn an_unreadable_block_is_eio_with_its_place_in_the_events() {
 fn a_read_only_server_is_eperm() {
     let bench = Bench::new(1, 64 << 20);
     let path = bench.dir.path().join("ro.sock");
-    bench.node.serve("tank/v", &Address::Unix(path.display().to_string()), true, false).unwrap();
+    let access = AccessRequest::default();
+    bench.node.serve("tank/v", &Address::Unix(path.display().to_string()), &access, true, false).unwrap();
     let mut client = Client::connect(&Endpoint::Unix(path), "tank/v").unwrap();
     assert_eq!(code(client.write(0, &[1; 4096], false)), EPERM);
     bench.client().write(0, &[1; 4096], false).unwrap();
@@ -343,7 +350,14 @@ fn a_read_only_server_is_eperm() {
 fn requests_that_make_no_sense_are_refused_and_change_nothing() {
     let bench = Bench::new(1, 64 << 20);
     let name = || "tank/v".to_owned();
-    let serve = |address| Request::Serve { name: name(), address, is_read_only: false, is_kept: false };
+    let access = AccessRequest::default;
+    let serve = |address| Request::Serve {
+        name: name(),
+        address,
+        is_read_only: false,
+        is_kept: false,
+        access: access(),
+    };
     for (request, kind) in [
         (serve(Address::Tcp("nowhere".to_owned())), "invalid"),
         (serve(Address::Tcp("192.0.2.1:10809".to_owned())), "invalid"),

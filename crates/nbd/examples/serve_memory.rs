@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! serve_memory (unix:PATH | HOST:PORT) SIZE_BYTES [MINIMUM_BLOCK_BYTES]
+//!              [--tls-dir=DIR | --tls-verify-peer=DIR]
 //! ```
 //! Prints `ready ENDPOINT` when clients can connect.
 #![allow(clippy::print_stdout)]
@@ -11,10 +12,18 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::{env, thread};
 
-use fastness_nbd::{BlockSizes, Endpoint, Limits, MemoryExport, Server, SingleExport};
+use fastness_nbd::{Access, BlockSizes, Endpoint, Limits, MemoryExport, Server, SingleExport, Tls};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
+    let mut arguments: Vec<String> = env::args().skip(1).collect();
+    let mut access = Access::default();
+    for option in arguments.extract_if(.., |argument| argument.starts_with("--")) {
+        access.tls = Some(match option.split_once('=') {
+            Some(("--tls-dir", folder)) => Tls::load(folder.as_ref(), false)?,
+            Some(("--tls-verify-peer", folder)) => Tls::load(folder.as_ref(), true)?,
+            _ => return Err(format!("unknown option {option}").into()),
+        });
+    }
     let [endpoint, size_bytes, blocks @ ..] = &arguments[..] else {
         return Err("usage: serve_memory (unix:PATH | HOST:PORT) SIZE_BYTES [MINIMUM_BLOCK_BYTES]".into());
     };
@@ -29,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let export = MemoryExport::with_blocks(size_bytes.parse()?, sizes);
     let exports = Arc::new(SingleExport::new("memory", Arc::new(export)));
-    let server = Arc::new(Server::bind(&endpoint, exports, Limits::default())?);
+    let server = Arc::new(Server::bind_with(&endpoint, exports, Limits::default(), access)?);
     match server.endpoint() {
         Endpoint::Unix(path) => println!("ready unix:{}", path.display()),
         Endpoint::Tcp(address) => println!("ready {address}"),

@@ -86,6 +86,9 @@ impl Connection {
             }
             self.budget.wait_idle();
             self.output.finish();
+            if ended.is_ok() {
+                self.socket.finish();
+            }
             self.socket.close();
             ended.and_then(|()| self.output.check())
         })

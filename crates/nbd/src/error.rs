@@ -123,7 +123,7 @@ pub enum BindError {
         minimum: u64,
     },
     /// Without TLS, only this machine is served.
-    #[error("{address} is not a loopback address")]
+    #[error("{address} is not a loopback address, and without TLS anybody there could read and write")]
     NotLoopback {
         /// As given.
         address: std::net::SocketAddr,
@@ -175,6 +175,14 @@ pub enum ConnectionError {
     /// The socket failed, or the client disconnected in mid-message.
     #[error("connection lost")]
     Lost(#[source] io::Error),
+    /// TLS could not be agreed upon, the client's certificate is missing or no good, or what arrived is
+    /// damaged.
+    #[error("TLS failed")]
+    Tls {
+        /// What is wrong.
+        #[source]
+        source: rustls::Error,
+    },
     /// The server is full, or going away.
     #[error("connection refused: {why}")]
     Refused {

@@ -25,6 +25,11 @@ pub trait Export: Send + Sync {
         false
     }
 
+    /// Whether it is not served any more: connections to it end, and no new ones begin.
+    fn is_ended(&self) -> bool {
+        false
+    }
+
     /// What it supports; advertised unchanged.
     fn features(&self) -> Features;
 

@@ -4,10 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-
 use crate::error::ConnectionError;
-use crate::socket::{Socket, remaining};
+use crate::socket::Socket;
+use crate::stream::{Received, remaining};
 
 /// Large enough for a request of 128 KiB and what follows it.
 const BUFFER_BYTES: usize = (128 + 16) << 10;
@@ -75,10 +74,11 @@ impl Input {
         while self.buffered() < bytes {
             self.make_room(bytes);
             match self.receive_at_end()? {
-                Some(0) if self.buffered() == 0 => return Ok(Filled::Closed),
-                Some(0) => return Err(cut_off()),
-                Some(received) => self.end += received,
-                None => match self.patience {
+                Received::End if self.buffered() == 0 => return Ok(Filled::Closed),
+                Received::End => return Err(cut_off()),
+                Received::Bytes(received) => self.end += received,
+                Received::Unfinished => {}
+                Received::Nothing => match self.patience {
                     Patience::Until(deadline) => drop(remaining(deadline, "agree on options")?),
                     Patience::PerRequest(_) if self.buffered() == 0 => return Ok(Filled::Idle),
                     Patience::PerRequest(_) => return Err(too_slow()),
@@ -108,9 +108,10 @@ impl Input {
         let mut began = None;
         while done < to.len() {
             match self.receive(&mut to[done..])? {
-                Some(0) => return Err(cut_off()),
-                Some(received) => done += received,
-                None => return Err(too_slow()),
+                Received::End => return Err(cut_off()),
+                Received::Bytes(received) => done += received,
+                Received::Unfinished => {}
+                Received::Nothing => return Err(too_slow()),
             }
             self.check_pace(&mut began)?;
         }
@@ -142,14 +143,14 @@ impl Input {
         }
     }
 
-    fn receive_at_end(&mut self) -> Result<Option<usize>, ConnectionError> {
+    fn receive_at_end(&mut self) -> Result<Received, ConnectionError> {
         self.arm()?;
-        catch_timeout(self.socket.receive(&mut self.buffer[self.end..]))
+        self.socket.receive(&mut self.buffer[self.end..])
     }
 
-    fn receive(&self, to: &mut [u8]) -> Result<Option<usize>, ConnectionError> {
+    fn receive(&self, to: &mut [u8]) -> Result<Received, ConnectionError> {
         self.arm()?;
-        catch_timeout(self.socket.receive(to))
+        self.socket.receive(to)
     }
 
     fn arm(&self) -> Result<(), ConnectionError> {
@@ -166,15 +167,6 @@ impl Input {
             Patience::PerRequest(longest) if began.elapsed() > longest => Err(too_slow()),
             Patience::PerRequest(_) | Patience::Until(_) => Ok(()),
         }
-    }
-}
-
-/// `None`: nothing arrived in time.
-fn catch_timeout(received: Result<usize, Errno>) -> Result<Option<usize>, ConnectionError> {
-    match received {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(Errno::AGAIN) => Ok(None),
-        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -30,9 +30,9 @@
 //! ```
 //!
 //! # Protocol
-//! Fixed newstyle handshake with all options but `STARTTLS`; simple, structured and extended replies; all
-//! commands; `base:allocation`. Source: NBD `doc/proto.md` (<https://github.com/NetworkBlockDevice/nbd>),
-//! whose sections are cited where they are used.
+//! Fixed newstyle handshake with all options; TLS 1.3, required or not there at all ([`Tls`]); simple,
+//! structured and extended replies; all commands; `base:allocation`. Source: NBD `doc/proto.md`
+//! (<https://github.com/NetworkBlockDevice/nbd>), whose sections are cited where they are used.
 //!
 //! # Design
 //! ```text
@@ -50,7 +50,9 @@
 //!    block them.
 //! 2. Time: handshakes, requests, and clients that do not read their replies have deadlines.
 //! 3. Threads: workers take connections in turn, and send without waiting.
-//! 4. Invalid input: a request that breaks a rule is answered with an error if the stream can still be
+//! 4. TLS: its handshake has the same deadline, and a limit in bytes; a record that is not finished in time
+//!    ends the connection. What arrives before TLS has no effect on what comes after it.
+//! 5. Invalid input: a request that breaks a rule is answered with an error if the stream can still be
 //!    parsed; otherwise the connection is closed. A panic of an export is an `EIO`.
 //!
 //! # Shutdown
@@ -76,8 +78,10 @@ mod rules;
 mod server;
 mod service;
 mod socket;
+mod stream;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod uri;
 pub mod wire;
 
@@ -89,5 +93,6 @@ pub use export::{
 pub use limits::{FLOOR_BYTES, Limits};
 pub use listen::{Endpoint, Listener};
 pub use memory::MemoryExport;
-pub use server::Server;
-pub use service::{Service, ShutdownReport, Stats};
+pub use server::{Access, Server};
+pub use service::{Clients, Service, ShutdownReport, Stats};
+pub use tls::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, Tls, TlsError};

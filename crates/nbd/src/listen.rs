@@ -19,7 +19,7 @@ pub enum Endpoint {
     /// A Unix socket, for the user only (mode 0600). An empty file `<path>.lock` next to it keeps two servers
     /// from taking over a stale socket at the same time; it is never removed.
     Unix(PathBuf),
-    /// A loopback address; port 0 takes a free one.
+    /// A loopback address, unless [`crate::Access`] allows others; port 0 takes a free one.
     Tcp(SocketAddr),
 }
 
@@ -38,10 +38,20 @@ impl Listener {
     /// See [`BindError`]; nothing that belongs to another owner was touched.
     pub fn bind(endpoint: &Endpoint) -> Result<Self, BindError> {
         match endpoint {
-            Endpoint::Unix(path) => bind_unix(path),
             Endpoint::Tcp(address) if !address.ip().is_loopback() => {
                 Err(BindError::NotLoopback { address: *address })
             }
+            endpoint => Self::bind_anywhere(endpoint),
+        }
+    }
+
+    /// The same, also at an address that other machines reach.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`].
+    pub fn bind_anywhere(endpoint: &Endpoint) -> Result<Self, BindError> {
+        match endpoint {
+            Endpoint::Unix(path) => bind_unix(path),
             Endpoint::Tcp(address) => {
                 let listener = TcpListener::bind(address).map_err(BindError::system("bind the address"))?;
                 listener.set_nonblocking(true).map_err(BindError::system("set up the listener"))?;

@@ -11,6 +11,7 @@ use crate::export::{Export, Exports};
 use crate::input::{Filled, Input};
 use crate::rules::Rules;
 use crate::socket::Socket;
+use crate::tls::Tls;
 use crate::wire::{
     BASE_ALLOCATION, HeaderMode, INIT_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, STRING_BYTES_MAX, handshake,
     info, option, reply, u16_at, u32_at, u64_at,
@@ -35,6 +36,8 @@ pub(crate) struct Negotiation<'a> {
     pub(crate) exports: &'a dyn Exports,
     pub(crate) socket: &'a Socket,
     pub(crate) input: &'a mut Input,
+    /// With it, nothing but the way to TLS is answered before TLS.
+    pub(crate) tls: Option<&'a Tls>,
     pub(crate) deadline: Instant,
     pub(crate) is_draining: &'a dyn Fn() -> bool,
     pub(crate) mode: HeaderMode,
@@ -106,6 +109,14 @@ impl Negotiation<'_> {
         if length > OPTION_SKIP_BYTES_MAX {
             return protocol("option far too long");
         }
+        if self.tls.is_some() && !self.socket.is_secure() && !matches!(kind, option::STARTTLS | option::ABORT)
+        {
+            if kind == option::EXPORT_NAME {
+                return Err(ConnectionError::Refused { why: "the client does not use TLS" });
+            }
+            self.input.skip(u64::from(length))?;
+            return self.error(kind, reply::ERR_TLS_REQD, "TLS is required here");
+        }
         if length > OPTION_BYTES_MAX || (kind == option::EXPORT_NAME && length as usize > STRING_BYTES_MAX) {
             if kind == option::EXPORT_NAME {
                 return protocol("export name too long");
@@ -134,9 +145,28 @@ impl Negotiation<'_> {
             option::STRUCTURED_REPLY => self.upgrade(kind, &data, HeaderMode::Structured),
             option::EXTENDED_HEADERS => self.upgrade(kind, &data, HeaderMode::Extended),
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.meta_context(kind, &data),
-            // TLS is not built in; sockets are private to the user, or on the loopback interface.
+            option::STARTTLS => self.start_tls(&data),
             _ => self.error(kind, reply::ERR_UNSUP, "unknown option"),
         }
+    }
+
+    fn start_tls(&mut self, data: &[u8]) -> Result<Next, ConnectionError> {
+        let Some(tls) = self.tls else {
+            return self.error(option::STARTTLS, reply::ERR_UNSUP, "no TLS here");
+        };
+        if !data.is_empty() {
+            return self.error(option::STARTTLS, reply::ERR_INVALID, "this option has no data");
+        }
+        if self.socket.is_secure() {
+            return self.error(option::STARTTLS, reply::ERR_INVALID, "agreed upon already");
+        }
+        if self.input.buffered() > 0 {
+            // Somebody on the way could have put them there, to count as sent through TLS.
+            return protocol("bytes before TLS began");
+        }
+        self.reply(option::STARTTLS, reply::ACK, &[])?;
+        self.socket.start_tls(tls, self.deadline)?;
+        Ok(Next::Option)
     }
 
     /// This option has no error reply: on an error the connection ends.

@@ -10,13 +10,30 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::error::BindError;
-use crate::export::Exports;
+use crate::export::{Export, Exports};
 use crate::limits::Limits;
 use crate::listen::{Endpoint, Listener};
-use crate::service::{Service, ShutdownReport, Stats};
+use crate::service::{Clients, Service, ShutdownReport, Stats};
+use crate::tls::Tls;
 
 /// Pause when the system has no descriptors or threads left.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
+
+/// Which clients are served.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// With it, only those that use it.
+    pub tls: Option<Tls>,
+    /// Without TLS, those of other machines too: whoever reaches the address reads and writes.
+    pub insecure: bool,
+}
+
+impl Access {
+    /// Whether clients of other machines can be served.
+    pub fn is_open(&self) -> bool {
+        self.tls.is_some() || self.insecure
+    }
+}
 
 /// An NBD server.
 ///
@@ -35,8 +52,22 @@ impl Server {
     /// # Errors
     /// See [`BindError`]; nothing that belongs to another server was touched.
     pub fn bind(endpoint: &Endpoint, exports: Arc<dyn Exports>, limits: Limits) -> Result<Self, BindError> {
-        let service = Arc::new(Service::new(exports, limits)?);
-        let listener = Listener::bind(endpoint)?;
+        Self::bind_with(endpoint, exports, limits, Access::default())
+    }
+
+    /// The same, for clients of other machines too.
+    ///
+    /// # Errors
+    /// As [`Server::bind`].
+    pub fn bind_with(
+        endpoint: &Endpoint,
+        exports: Arc<dyn Exports>,
+        limits: Limits,
+        access: Access,
+    ) -> Result<Self, BindError> {
+        let is_open = access.is_open();
+        let service = Arc::new(Service::with_tls(exports, limits, access.tls)?);
+        let listener = if is_open { Listener::bind_anywhere(endpoint)? } else { Listener::bind(endpoint)? };
         let endpoint = listener.endpoint().map_err(BindError::system("look at the listener"))?;
         let wake = UnixStream::pair().map_err(BindError::system("make a socket"))?;
         Ok(Self { listener, endpoint, service, is_stopping: AtomicBool::new(false), wake })
@@ -91,6 +122,16 @@ impl Server {
         // If the pipe is full, the thread is awake.
         let _ = (&self.wake.0).write(&[0]);
         self.service.shutdown()
+    }
+
+    /// As [`Service::end_export`].
+    pub fn end_export(&self, export: &Arc<dyn Export>) -> ShutdownReport {
+        self.service.end_export(export)
+    }
+
+    /// As [`Service::clients`].
+    pub fn clients(&self, export: &Arc<dyn Export>) -> Clients {
+        self.service.clients(export)
     }
 
     /// Counters.

@@ -1,39 +1,63 @@
-//! A connected stream socket, Unix or TCP, with the few calls that a server needs.
+//! A connection's socket: bytes as they are, or through TLS once it has been agreed upon.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::sockopt::{Timeout, set_socket_timeout, set_tcp_nodelay};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
+use rustix::io::Errno;
 
 use crate::error::ConnectionError;
+use crate::stream::{Received, Stream, remaining};
+use crate::tls::{Channel, Tls};
 
 /// Concurrency: one thread receives, one at a time sends ([`crate::output`]), any thread may shut it down.
-#[derive(Debug)]
-pub(crate) struct Socket(OwnedFd);
+pub(crate) struct Socket {
+    stream: Stream,
+    /// Set once, in the handshake. Without it each call is one system call, and nothing is copied.
+    channel: OnceLock<Channel>,
+}
 
 impl Socket {
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        // Small replies must not wait for acknowledgements; fails on a Unix socket, which does not delay them
-        // anyway.
-        let _ = set_tcp_nodelay(&socket, true);
-        Self(socket)
+        Self { stream: Stream::new(socket), channel: OnceLock::new() }
     }
 
-    /// Zero bytes: the client has closed. `EAGAIN`: the timeout has passed.
-    pub(crate) fn receive(&self, to: &mut [u8]) -> Result<usize, Errno> {
-        let (_, bytes) = retry_on_intr(|| recv(&self.0, &mut *to, RecvFlags::empty()))?;
-        Ok(bytes)
+    /// Does the TLS handshake; afterwards everything goes through TLS.
+    pub(crate) fn start_tls(&self, tls: &Tls, deadline: Instant) -> Result<(), ConnectionError> {
+        let channel = Channel::accept(tls, &self.stream, deadline)?;
+        assert!(self.channel.set(channel).is_ok(), "TLS inside TLS");
+        Ok(())
     }
 
-    /// Sends some of `from`; `EAGAIN` if it would block and must not, or if the timeout has passed.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.channel.get().is_some()
+    }
+
+    /// Whether the client has shown a certificate, which then was good.
+    pub(crate) fn is_certified(&self) -> bool {
+        self.channel.get().is_some_and(Channel::is_certified)
+    }
+
+    pub(crate) fn receive(&self, to: &mut [u8]) -> Result<Received, ConnectionError> {
+        match self.channel.get() {
+            None => match self.stream.receive(to) {
+                Ok(0) => Ok(Received::End),
+                Ok(bytes) => Ok(Received::Bytes(bytes)),
+                Err(Errno::AGAIN) => Ok(Received::Nothing),
+                Err(errno) => Err(errno.into()),
+            },
+            Some(channel) => channel.receive(&self.stream, to),
+        }
+    }
+
+    /// Sends some of `from`; `EAGAIN` if it would block and must not, or if the timeout has passed. What
+    /// comes after an `EAGAIN` is the same bytes again.
     pub(crate) fn send(&self, from: &[IoSlice<'_>], may_wait: bool) -> Result<usize, Errno> {
-        let wait = if may_wait { SendFlags::empty() } else { SendFlags::DONTWAIT };
-        retry_on_intr(|| {
-            sendmsg(&self.0, from, &mut SendAncillaryBuffer::default(), wait | SendFlags::NOSIGNAL)
-        })
+        match self.channel.get() {
+            None => self.stream.send(from, may_wait),
+            Some(channel) => channel.send(&self.stream, from, may_wait),
+        }
     }
 
     /// Sends all of `bytes` until `deadline`.
@@ -50,31 +74,28 @@ impl Socket {
     }
 
     pub(crate) fn set_receive_timeout(&self, timeout: Duration) -> Result<(), Errno> {
-        set_socket_timeout(&self.0, Timeout::Recv, Some(clamp(timeout)))
+        self.stream.set_receive_timeout(timeout)
     }
 
     pub(crate) fn set_send_timeout(&self, timeout: Duration) -> Result<(), Errno> {
-        set_socket_timeout(&self.0, Timeout::Send, Some(clamp(timeout)))
+        self.stream.set_send_timeout(timeout)
+    }
+
+    /// Tells the client that nothing follows, so that it can tell this end from one that somebody else made.
+    /// Only after everything was sent.
+    pub(crate) fn finish(&self) {
+        if let Some(channel) = self.channel.get() {
+            channel.finish(&self.stream);
+        }
     }
 
     /// Data that has arrived can still be received, followed by end of input.
     pub(crate) fn close_input(&self) {
-        let _ = shutdown(&self.0, Shutdown::Read);
+        self.stream.close_input();
     }
 
     /// Wakes and fails every thread that uses the socket.
     pub(crate) fn close(&self) {
-        let _ = shutdown(&self.0, Shutdown::Both);
+        self.stream.close();
     }
-}
-
-/// Time until `deadline`, or an error if it has passed.
-pub(crate) fn remaining(deadline: Instant, what: &'static str) -> Result<Duration, ConnectionError> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(ConnectionError::TimedOut { what }) } else { Ok(left) }
-}
-
-/// To the kernel zero means "forever", and it does not accept every large number.
-fn clamp(timeout: Duration) -> Duration {
-    timeout.clamp(Duration::from_millis(1), Duration::from_hours(24))
 }

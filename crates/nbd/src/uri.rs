@@ -6,7 +6,7 @@ use crate::listen::Endpoint;
 
 /// Bytes that stand for themselves in a URI.
 fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte)
+    byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte)
 }
 
 fn escaped(bytes: &[u8]) -> String {
@@ -27,12 +27,21 @@ impl Endpoint {
     ///
     /// Source: NBD URI specification (`doc/uri.md` of the protocol's repository).
     pub fn uri(&self, export: &str) -> String {
+        self.uri_with("nbd", export)
+    }
+
+    /// The same where TLS is required.
+    pub fn tls_uri(&self, export: &str) -> String {
+        self.uri_with("nbds", export)
+    }
+
+    fn uri_with(&self, scheme: &str, export: &str) -> String {
         let export = escaped(export.as_bytes());
         match self {
             Endpoint::Unix(path) => {
-                format!("nbd+unix:///{export}?socket={}", escaped(path.as_os_str().as_bytes()))
+                format!("{scheme}+unix:///{export}?socket={}", escaped(path.as_os_str().as_bytes()))
             }
-            Endpoint::Tcp(address) => format!("nbd://{address}/{export}"),
+            Endpoint::Tcp(address) => format!("{scheme}://{address}/{export}"),
         }
     }
 }
@@ -49,7 +58,10 @@ mod tests {
             unix("/run/a b&c#d").uri("my disk?100%.img"),
             "nbd+unix:///my%20disk%3F100%25.img?socket=/run/a%20b%26c%23d"
         );
+        assert_eq!(unix("/run/t:v.nbd").uri("t:v"), "nbd+unix:///t:v?socket=/run/t:v.nbd");
         let tcp = Endpoint::Tcp("[::1]:10809".parse().unwrap());
         assert_eq!(tcp.uri("\u{e9}"), "nbd://[::1]:10809/%C3%A9");
+        assert_eq!(tcp.tls_uri("a/b"), "nbds://[::1]:10809/a/b");
+        assert_eq!(unix("/run/d.sock").tls_uri("a"), "nbds+unix:///a?socket=/run/d.sock");
     }
 }

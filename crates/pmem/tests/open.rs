@@ -82,7 +82,7 @@ fn unwritable_file() {
     }
     let error = Region::open(path, &options()).unwrap_err();
     assert!(matches!(error, RegionError::ReadOnly { .. }), "{error}");
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.kind(), ErrorKind::Denied);
 }
 
 #[test]

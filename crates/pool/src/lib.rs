@@ -79,6 +79,7 @@ pub use rows::limits::{ROW_KEY_BYTES_MAX, ROW_SHORT_VALUE_BYTES_MAX, ROW_VALUE_B
 pub use rows::table::{RowChange, Table};
 pub use state::options::PoolOptions;
 pub use state::txgs::{HookChanges, TxgHook};
+pub use txg::pulse::Pulse;
 pub use upkeep::check::CheckReport;
 pub use upkeep::damage::DamagedBlock;
 pub use upkeep::scrub::ScrubReport;

@@ -138,5 +138,5 @@ pub use fastness_pool::{
 };
 
 // What a pool and its logs say about themselves.
-pub use fastness_pool::{DamagedBlock, DatasetInfo, DeviceStatus, Place, PoolStatus, ScrubReport};
+pub use fastness_pool::{DamagedBlock, DatasetInfo, DeviceStatus, Place, PoolStatus, Pulse, ScrubReport};
 pub use fastness_zil::{ClaimSummary, LogCause, StatsSnapshot};

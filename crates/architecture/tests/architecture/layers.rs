@@ -36,6 +36,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-nbd", 6),
     ("fastness-vhost-user", 6),
     ("fastness-fuse", 6),
+    ("fastness-http", 6),
     // Part of what `crashcheck` speaks to; runs in the guest.
     ("fastness-crashcheck-agent", 5),
     ("fastness-crashcheck", 6),

@@ -3,13 +3,13 @@
 use std::io::Write;
 
 use clap::Args;
+use fastness_base::Moment;
 use fastness_daemon::{HistoryReport, Request};
 
 use crate::connect::{ask, print_json, running_names};
 use crate::error::Result;
 use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs};
-use crate::pool::events::utc;
 
 /// Arguments of `fastness pool history`.
 #[derive(Debug, Args)]
@@ -46,7 +46,7 @@ pub(super) fn run(args: &HistoryArgs, out: &mut dyn Write) -> Result<Outcome> {
     }
     let listing = Listing::<(String, HistoryReport)> {
         shown: &[
-            ("time", |(_, entry)| Cell::text(utc(entry.at_unix_s))),
+            ("time", |(_, entry)| Cell::text(Moment::of(entry.at_unix_s).to_string())),
             ("pool", |(pool, _)| Cell::text(pool)),
             ("user", |(_, entry)| Cell::Number(u64::from(entry.user))),
             ("host", |(_, entry)| Cell::text(&entry.host)),

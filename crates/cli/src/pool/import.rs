@@ -106,6 +106,20 @@ pub(super) fn run(args: ImportArgs, out: &mut dyn Write) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
+/// Pools that a scan of /dev, and of where pools were before, finds.
+pub(crate) fn importable() -> Vec<Found> {
+    let (mut found, _) = scan(&everywhere());
+    found.retain(|pool| !pool.is_destroyed());
+    found
+}
+
+/// Where pools may be: all of /dev, and where they were before.
+fn everywhere() -> Vec<PathBuf> {
+    let known = all_known_devices().into_iter().map(PathBuf::from);
+    let elsewhere = known.filter(|path| path.parent() != Some(Path::new("/dev")) && path.exists());
+    std::iter::once(PathBuf::from("/dev")).chain(elsewhere).collect()
+}
+
 impl ImportArgs {
     /// The import of one pool.
     fn import(&self, name: &str) -> Result<Import> {
@@ -129,9 +143,7 @@ impl ImportArgs {
         let mut places = self.devices.clone();
         let is_everything = places.is_empty();
         if is_everything {
-            places.push(PathBuf::from("/dev"));
-            let known = all_known_devices().into_iter().map(PathBuf::from);
-            places.extend(known.filter(|path| path.parent() != Some(Path::new("/dev")) && path.exists()));
+            places = everywhere();
         }
         let (mut found, unreadable) = scan(&places);
         for device in unreadable.iter().filter(|_| !is_everything) {

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
-use fastness_daemon::{DamagedReport, DeviceReport, PoolReport, Request};
+use fastness_daemon::{DamagedReport, DeviceReport, PoolReport, RegionReport, Request};
 
 use crate::connect::{ask_all, print_json};
 use crate::error::Result;
@@ -144,8 +144,32 @@ pub(super) fn show(out: &mut dyn Write, pool: &PoolReport) -> Result<()> {
         };
         rows.extend(vdev.devices.iter().map(|device| line(&indent, device)));
     }
+    let regions = pool.log.as_ref().map_or(&[][..], |log| &log.regions);
+    let indent = if regions.len() > 1 { "  " } else { "log " };
+    if regions.len() > 1 {
+        let mut row = vec!["log mirror".to_owned()];
+        row.resize(columns.len(), String::new());
+        rows.push(row);
+    }
+    rows.extend(regions.iter().map(|region| region_line(indent, region)));
     table(out, &columns, rows)?;
     Ok(())
+}
+
+/// A region of persistent memory. Loads and stores have no counters of errors: what it did not hold is a
+/// wrong copy.
+fn region_line(indent: &str, region: &RegionReport) -> Vec<String> {
+    let medium = if region.medium.is_empty() { &region.id } else { &region.medium };
+    let cells = [
+        &format!("{indent}{}", region.path),
+        &region.state,
+        "-",
+        "-",
+        &region.faults.to_string(),
+        "-",
+        medium,
+    ];
+    cells.map(str::to_owned).to_vec()
 }
 
 fn line(indent: &str, device: &DeviceReport) -> Vec<String> {

@@ -4,9 +4,12 @@ mod create;
 mod events;
 mod history;
 mod import;
+mod labelclear;
 mod list;
 mod properties;
 mod vdevs;
+
+pub(crate) use import::importable;
 
 use std::io::Write;
 
@@ -31,6 +34,9 @@ Exit code 1 if a copy was wrong.";
 /// Commands on pools.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolCommand {
+    /// Clear the labels of devices that belong to no running pool, so that no search finds them any more
+    #[command(name = "labelclear", after_help = labelclear::MORE)]
+    LabelClear(labelclear::LabelClearArgs),
     /// Create a pool on files or block devices, and start a process that runs it
     #[command(after_help = create::EXAMPLES)]
     Create(create::CreateArgs),
@@ -253,6 +259,7 @@ pub(crate) struct CheckArgs {
 pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> Result<Outcome> {
     match command {
         PoolCommand::Create(args) => create::run(&args, out),
+        PoolCommand::LabelClear(args) => labelclear::run(&args),
         PoolCommand::Import(args) => import::run(args, out),
         PoolCommand::Export { pool, consent } => {
             let does = format!("make everything durable, and end the process that runs pool {pool}");

@@ -25,7 +25,7 @@ pub enum TracerError {
     },
     /// The plug-in is missing.
     #[error(
-        "no {name}: build it with `cargo build --release -p fastness-crashcheck-tracer`, or set FASTNESS_TRACER_PLUGIN to its path; looked in {looked}"
+        "no {name}, which `cargo install` does not bring: build it with `cargo build --release -p fastness-crashcheck-tracer` and copy it from target/release into one of these folders, or set FASTNESS_TRACER_PLUGIN to its path; looked in {looked}"
     )]
     NoPlugin {
         /// Name of the file.

@@ -48,7 +48,8 @@ impl Programs {
         Ok(Tools { qemu_user: self.find_qemu_user()?, plugin: self.find_plugin()? })
     }
 
-    /// The plug-in: as given, else beside this program, in `deps` or `lib` there, or a folder above.
+    /// The plug-in: as given, else beside this program, in `deps` or `lib` there, a folder above, or where
+    /// packages put it.
     ///
     /// # Errors
     /// [`TracerError::NoPlugin`]
@@ -64,7 +65,7 @@ impl Programs {
         }
         let program = env::current_exe().unwrap_or_default();
         let folder = program.parent().unwrap_or(Path::new("."));
-        let folders = ["", "deps", "lib", "..", "../lib"].map(|part| folder.join(part));
+        let folders = ["", "deps", "lib", "..", "../lib", "../lib/fastness"].map(|part| folder.join(part));
         let found = folders.iter().map(|folder| folder.join(PLUGIN)).find(|path| path.is_file());
         found.ok_or_else(|| {
             let looked = folders.map(|folder| folder.display().to_string()).join(", ");

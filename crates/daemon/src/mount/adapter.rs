@@ -111,7 +111,7 @@ impl Adapter {
     fn number(&self, error: &FsError) -> Errno {
         let errno = error.errno();
         if errno == Errno::IO {
-            self.journal.note(format!("{}: {}", self.fs.name(), chain(error)));
+            self.journal.warn(format!("{}: {}", self.fs.name(), chain(error)));
         }
         errno
     }

@@ -169,7 +169,7 @@ impl Node {
             let Ok(dataset) = self.files(&info.name) else { continue };
             let Some(Kept { path, options }) = self.kept_mount(&dataset) else { continue };
             if let Err(error) = self.mount(&info.name, Path::new(&path), options, false) {
-                self.journal.note(format!("{} is not mounted: {}", info.name, chain(&error)));
+                self.journal.fail(format!("{} is not mounted: {}", info.name, chain(&error)));
             }
         }
     }

@@ -212,6 +212,7 @@ impl Service for MountService {
             uri: path,
             is_read_only: self.adapter.is_read_only,
             clients: 0,
+            tls: None,
             operations: operations.collect(),
         }
     }

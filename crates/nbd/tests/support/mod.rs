@@ -1,6 +1,8 @@
 //! An export that records what reaches it, and connections to an in-process service.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
+pub mod tls;
+
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
@@ -61,6 +63,11 @@ impl Recorder {
 
     pub fn take(&self) -> Vec<Seen> {
         std::mem::take(&mut *self.seen.lock().unwrap())
+    }
+
+    /// Writes without a client.
+    pub fn inner_write(&self, offset: u64, data: &[u8]) {
+        self.inner.write(offset, data, false).unwrap();
     }
 
     fn note(&self, seen: Seen) -> Result<(), ExportError> {

@@ -1,7 +1,7 @@
-//! Reading a device's labels without importing its pool.
+//! Reading a device's labels, and clearing them, without importing its pool.
 
 use crate::devices::config::PoolConfig;
-use crate::devices::label::read_labels;
+use crate::devices::label::{erase, read_labels};
 use crate::devices::vdev::Device;
 use crate::error::Result;
 use crate::ids::{Guid, Txg};
@@ -31,5 +31,19 @@ impl Device {
             config: labels.config,
             txg: labels.uberblock.map(|uberblock| uberblock.txg),
         })
+    }
+
+    /// Writes zeroes over both labels: no search finds the device as part of a pool any more. What it holds
+    /// besides stays. The pool, if it still needs the device, can no longer be imported with it. Durable on
+    /// return.
+    ///
+    /// # Errors
+    /// [`PoolError::Block`]: a label may be left.
+    pub fn clear_labels(&self) -> Result<()> {
+        erase(&*self.device)?;
+        // PERSIST: the device is given away. A label that came back with the power would make it part of the
+        // pool again.
+        self.device.flush()?;
+        Ok(())
     }
 }

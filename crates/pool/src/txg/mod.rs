@@ -6,6 +6,7 @@
 //! output    writes blocks to new places
 //! pipeline  open, quiescing, syncing; holds, back-pressure
 //! publish   what follows a sync
+//! pulse     whether the thread moves
 //! sync      takes a txg from DRAM to the vdevs
 //! thread    the thread that ends txgs
 //! ```
@@ -15,5 +16,6 @@ pub(crate) mod freeing;
 pub(crate) mod output;
 pub(crate) mod pipeline;
 pub(crate) mod publish;
+pub(crate) mod pulse;
 pub(crate) mod sync;
 pub(crate) mod thread;

@@ -28,6 +28,7 @@ use std::time::Duration;
 use crate::error::PoolError;
 use crate::ids::Txg;
 use crate::order;
+use crate::txg::pulse::Heart;
 use fastness_sync::order::{Mutex, lock};
 
 /// Groups of threads that share counters and caches with each other only.
@@ -79,6 +80,7 @@ pub(crate) struct Pipeline {
     dirty_max_bytes: u64,
     /// Bytes that a shard collects before it adds them to the shared counter.
     grain_bytes: u64,
+    pub(crate) heart: Heart,
 }
 
 pub(crate) fn shard_of_thread() -> usize {
@@ -108,6 +110,7 @@ impl Pipeline {
             dirty: Dirty::default(),
             dirty_max_bytes,
             grain_bytes: (dirty_max_bytes / 1024).min(64 << 10),
+            heart: Heart::default(),
         }
     }
 
@@ -213,6 +216,7 @@ impl Pipeline {
     /// The syncing txg has written this many dirty bytes.
     pub(crate) fn note_written(&self, bytes: u64) {
         self.dirty.written_bytes.fetch_add(bytes as i64, Ordering::Relaxed);
+        self.heart.beat();
     }
 
     /// What [`note_written`](Self::note_written) has counted.

@@ -102,6 +102,7 @@ impl Shared {
         let rows = DirtyRows::of(txg, &changes.rows);
         let written = self.write_data(txg, &dirty)?;
         self.devices.vdevs.crash_point("sync_after_data");
+        self.txgs.pipeline.heart.beat();
         let mut transaction = self.tables.database.begin_write()?;
         transaction.set_quick_repair(true);
         let clears = dirty.iter().any(|dirty| dirty.layer.cleared.len() > 0);
@@ -123,10 +124,12 @@ impl Shared {
         let cleared = freeing.end()?;
         self.store_space(txg, &transaction)?;
         transaction.commit()?;
+        self.txgs.pipeline.heart.beat();
         let root = self.tables.meta.write_out()?;
         // A device may have run out of space.
         self.note_free(&lock(&self.space.allocator));
         self.devices.vdevs.crash_point("sync_after_metadata");
+        self.txgs.pipeline.heart.beat();
         let (pool, generation) = {
             let config = lock(&self.devices.config);
             (config.guid, config.generation)
@@ -145,6 +148,7 @@ impl Shared {
             self.write_labels(|_| ())?;
         }
         self.devices.vdevs.crash_point("sync_after_flush");
+        self.txgs.pipeline.heart.beat();
         uberblock.generation = lock(&self.devices.config).generation;
         lost.extend(self.devices.vdevs.write_uberblock(pool, &uberblock)?);
         self.devices.vdevs.crash_point("sync_after_uberblock");

@@ -40,7 +40,9 @@ fn run(shared: &Shared) {
                 } else {
                     shared.options.txg_timeout.saturating_sub(elapsed)
                 };
+                pipeline.heart.rests(true);
                 progress = wait_for(&pipeline.changed, progress, rest);
+                pipeline.heart.rests(false);
             }
         }
         let is_wanted = {

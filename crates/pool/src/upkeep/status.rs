@@ -6,6 +6,7 @@ use crate::devices::vdev::{DeviceErrors, Side, Vdev};
 use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Txg};
 use crate::pool::Pool;
+use crate::txg::pulse::Pulse;
 use fastness_sync::order::lock;
 
 /// State of one device.
@@ -69,6 +70,17 @@ pub struct PoolStatus {
 }
 
 impl Pool {
+    /// Whether the thread that ends txgs moves, or has nothing to do.
+    pub fn pulse(&self) -> Pulse {
+        let pipeline = &self.shared.txgs.pipeline;
+        let progress = lock(&pipeline.progress);
+        let is_over = progress.failed.is_some() || progress.is_stopping || progress.is_frozen;
+        let has_reason = progress.wanted > progress.synced || pipeline.must_end();
+        let has_thread = self.shared.options.has_txg_thread && !self.shared.options.is_read_only;
+        let (beats, is_resting) = pipeline.heart.state();
+        Pulse { beats, is_at_rest: is_over || is_resting && !has_reason || !has_thread }
+    }
+
     /// Bytes that users can still write.
     pub fn usable_bytes(&self) -> u64 {
         self.shared.space.room.usable_bytes()
