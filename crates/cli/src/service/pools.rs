@@ -6,7 +6,9 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use fastness_base::chain;
-use fastness_daemon::{Address, Control, Ending, ImportWatch, Level, Node, run_dir, say, volume_socket};
+use fastness_daemon::{
+    AccessRequest, Address, Control, Ending, ImportWatch, Level, Node, run_dir, say, volume_socket,
+};
 
 use crate::config::PoolPlan;
 use crate::error::{CliError, Context, Result};
@@ -91,7 +93,9 @@ fn serve(plan: &PoolPlan, node: &Node) {
             if served.iter().any(|known| known.volume == *name && known.address == address) {
                 return Ok(());
             }
-            node.serve(name, &address, volume.is_read_only, false).map(drop).map_err(CliError::from)
+            node.serve(name, &address, &AccessRequest::default(), volume.is_read_only, false)
+                .map(drop)
+                .map_err(CliError::from)
         });
         if let Err(error) = result {
             say(Level::Error, format_args!("{name} is not served: {}", error.texts().join(": ")));
