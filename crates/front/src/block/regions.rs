@@ -47,18 +47,26 @@ pub(super) fn absolute(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// A region with a cache, and why it cannot be used otherwise, with what it says of the other side.
-fn with_cache(
-    path: &Path,
-    how: RegionUse,
-) -> Result<(Parts<PmRange>, Superblock, RegionInfo), (FrontError, Option<MirrorSide>)> {
-    let mapped = Mapped::open(path, None, how).map_err(|error| (error, None))?;
-    let info = mapped.info.clone();
-    let found = Superblock::of(&mapped.range).map_err(FrontError::block("cannot use", path));
-    let superblock = found.map_err(|error| (error, None))?;
+/// A region with a cache.
+struct Found {
+    parts: Parts<PmRange>,
+    superblock: Superblock,
+    info: RegionInfo,
+}
+
+/// A region with a cache, or why it cannot be used; and what it says of the other side in either case.
+fn with_cache(path: &Path, how: RegionUse) -> (Option<MirrorSide>, Result<Found, FrontError>) {
+    let opened = Mapped::open(path, None, how).and_then(|mapped| {
+        let found = Superblock::of(&mapped.range).map_err(FrontError::block("cannot use", path));
+        Ok((found?, mapped))
+    });
+    let (superblock, mapped) = match opened {
+        Ok(opened) => opened,
+        Err(error) => return (None, Err(error)),
+    };
+    let (side, info) = (superblock.side.clone(), mapped.info.clone());
     let parts = mapped.divide(path, superblock.geometry);
-    let parts = parts.map_err(|error| (error, superblock.side.clone()))?;
-    Ok((parts, superblock, info))
+    (side, parts.map(|parts| Found { parts, superblock, info }))
 }
 
 /// Of two regions what is said of both: what the one keeps that keeps less.
@@ -76,42 +84,39 @@ impl Regions {
     /// # Errors
     /// [`FrontError`]: neither can be used, or a process has one of them.
     pub(super) fn find(region: &Path, other: Option<&Path>, how: RegionUse) -> Result<Regions, FrontError> {
-        let (first, side) = match with_cache(region, how) {
-            Ok(found) => {
-                let side = found.1.side.clone();
-                (Ok(found), side)
-            }
-            Err((error, side)) => (Err(error), side),
+        let (side, first) = with_cache(region, how);
+        let first = match first {
+            Err(error) if error.kind() == ErrorKind::Retry => return Err(error),
+            first => first,
         };
-        if let Err(error) = &first
-            && error.kind() == ErrorKind::Retry
-        {
-            return first.map(|_| unreachable!("it is an error"));
-        }
         let last = side.map(|side| PathBuf::from(OsStr::from_bytes(&side.other_path)));
         // One that was named at another place is there, or that was a mistake.
         let is_asked_for = other.is_some_and(|other| last.as_ref() != Some(&absolute(other)));
         let second = match other.map(Path::to_owned).or(last) {
             None => None,
-            Some(path) => match with_cache(&path, how) {
+            Some(path) => match with_cache(&path, how).1 {
                 // Somebody uses it: then this cache is in use, or was.
-                Err((error, _)) if is_asked_for || error.kind() == ErrorKind::Retry => return Err(error),
-                Ok((_, found, _)) if is_asked_for && first.as_ref().is_ok_and(|it| it.1.id != found.id) => {
+                Err(error) if is_asked_for || error.kind() == ErrorKind::Retry => return Err(error),
+                Ok(found)
+                    if is_asked_for
+                        && first.as_ref().is_ok_and(|it| it.superblock.id != found.superblock.id) =>
+                {
                     let (path, region) = (path.display(), region.display());
                     return Err(FrontError::Refused(format!("{path} is no side of the cache in {region}")));
                 }
-                second => Some(second.map_err(|(error, _)| error)),
+                second => Some(second),
             },
         };
         match (first, second) {
-            (Ok((parts, superblock, info)), None) => Ok(Regions { sides: parts.into(), superblock, info }),
-            (Ok((parts, superblock, info)), Some(Err(error))) => {
-                Ok(Regions { sides: Sides::pair(parts, Err(chain(&error))), superblock, info })
+            (Ok(Found { parts, superblock, info }), None) => {
+                Ok(Regions { sides: parts.into(), superblock, info })
             }
-            (Ok((parts, superblock, one)), Some(Ok((second, _, other)))) => {
-                Ok(Regions { sides: Sides::pair(parts, Ok(second)), superblock, info: weaker(one, other) })
+            (Ok(one), Some(Ok(other))) => {
+                let (superblock, info) = (one.superblock, weaker(one.info, other.info));
+                Ok(Regions { sides: Sides::pair(one.parts, Ok(other.parts)), superblock, info })
             }
-            (Err(error), Some(Ok((parts, superblock, info)))) => {
+            (Ok(found), Some(Err(error))) | (Err(error), Some(Ok(found))) => {
+                let Found { parts, superblock, info } = found;
                 Ok(Regions { sides: Sides::pair(parts, Err(chain(&error))), superblock, info })
             }
             (Err(error), _) => Err(error),
