@@ -5,23 +5,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::Subcommand;
 use fastness_base::{AnyError, ErrorKind};
 use fastness_daemon::{absolute, run_dir};
-use fastness_front::block::{Pair, Recovery, Report, Service, ServiceOptions, inspect};
+use fastness_front::block::{Pair, Recovery, Report, Service, ServiceOptions, TakeUp, inspect};
 use fastness_front::{Answer, Endpoint, OnLoss, Options, RegionUse, Request, WhenFull, ask};
 
+use crate::cache::args::{
+    AttachArgs, CreateArgs, DetachSideArgs, FlushArgs, ServeArgs, StatusArgs, TakeUpArgs, WhenFullArg,
+};
+use crate::cache::show::{print, say};
 use crate::connect::print_json;
 use crate::error::{Result, busy};
 use crate::exit::Outcome;
 use crate::notify::{State, notify};
-use crate::output::{fields, note};
+use crate::output::note;
 use crate::responder::{once_free, region_socket};
-use crate::size;
+
+mod args;
+mod show;
 
 const CREATE: &str = "\
 Examples:
   fastness cache create --pm /dev/dax0.0 --origin /dev/sdb
+  fastness cache create --pm /dev/dax0.0 --pm /dev/dax1.0 --origin /dev/sdb   a mirror: either region may be lost
   fastness cache create --pm /dev/shm/sdb.pm --size 1G --origin /dev/sdb   survives kill -9, not a power cut
 `fastness cache serve REGION` then serves it. From then on change the origin through the cache alone.";
 const SERVE: &str = "\
@@ -42,100 +49,15 @@ pub(crate) enum CacheCommand {
     #[command(after_help = SERVE)]
     Serve(ServeArgs),
     /// Show what a region holds that its origin does not have
-    Status(RegionArgs),
+    Status(StatusArgs),
     /// Write everything to the origin
     Flush(FlushArgs),
     /// The same, and end the cache: region and origin are independent again
     Detach(FlushArgs),
-}
-
-/// What writes do while the log is full and the origin takes nothing.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum WhenFullArg {
-    /// They wait for the origin
-    Wait,
-    /// They fail, with "no space"
-    Fail,
-}
-
-/// Arguments of `fastness cache create`.
-#[derive(Debug, Args)]
-pub(crate) struct CreateArgs {
-    /// Persistent memory: a devdax device, or a file on a DAX file system; a file is made if it is not there
-    #[arg(long, value_name = "REGION")]
-    pm: PathBuf,
-    /// Use an ordinary file as if it were persistent memory: it survives the process, but not the power
-    #[arg(long)]
-    emulate_pm: bool,
-    /// Size of the file, when it is made
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
-    size: u64,
-    /// The block device or file that the cache is in front of
-    #[arg(long, value_name = "PATH")]
-    origin: PathBuf,
-    /// Make a cache although the region has one, or the origin belongs to one: what that holds is lost
-    #[arg(long)]
-    force: bool,
-}
-
-/// How the cache of a region is taken up.
-#[derive(Debug, Args)]
-pub(crate) struct TakeUpArgs {
-    /// The origin, if it is not where it was
-    #[arg(long, value_name = "PATH")]
-    origin: Option<PathBuf>,
-    /// Take up the cache although its origin does not confirm that they belong together
-    #[arg(long)]
-    force: bool,
-    /// Give up what depends on missing or damaged entries of the log
-    #[arg(long)]
-    drop_tail: bool,
-}
-
-/// Arguments of `fastness cache serve`.
-#[derive(Debug, Args)]
-pub(crate) struct ServeArgs {
-    /// The region
-    region: PathBuf,
-    #[command(flatten)]
-    take_up: TakeUpArgs,
-    /// Use an ordinary file as if it were persistent memory: it survives the process, but not the power
-    #[arg(long)]
-    emulate_pm: bool,
-    /// Path of a Unix socket
-    #[arg(long, value_name = "PATH", conflicts_with = "tcp")]
-    socket: Option<PathBuf>,
-    /// Loopback address and port
-    #[arg(long, value_name = "ADDRESS")]
-    tcp: Option<std::net::SocketAddr>,
-    /// What writes do while the log is full and the origin takes nothing
-    #[arg(long, value_name = "WHAT", default_value = "wait")]
-    when_full: WhenFullArg,
-    /// Threads that may write to the region at a time: 2 to 4 for each module
-    #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u32).range(1..=32))]
-    writers: u32,
-    /// Milliseconds that a change may stay in the log alone while the origin has nothing else to do
-    #[arg(long, value_name = "MS", default_value = "50", value_parser = clap::value_parser!(u64).range(1..=600_000))]
-    flush_ms: u64,
-}
-
-/// Arguments of `fastness cache status`.
-#[derive(Debug, Args)]
-pub(crate) struct RegionArgs {
-    /// The region
-    region: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// Arguments of commands that write to the origin.
-#[derive(Debug, Args)]
-pub(crate) struct FlushArgs {
-    #[command(flatten)]
-    region: RegionArgs,
-    #[command(flatten)]
-    take_up: TakeUpArgs,
+    /// Make the cache a mirror of two regions, or put a new region in the place of a side that is out
+    Attach(AttachArgs),
+    /// Make a mirror a cache in one region again
+    DetachSide(DetachSideArgs),
 }
 
 pub(crate) fn run(command: CacheCommand, out: &mut dyn Write) -> Result<Outcome> {
@@ -145,6 +67,8 @@ pub(crate) fn run(command: CacheCommand, out: &mut dyn Write) -> Result<Outcome>
         CacheCommand::Status(args) => status(&args, out),
         CacheCommand::Flush(args) => flush(&args, out),
         CacheCommand::Detach(args) => detach(&args, out),
+        CacheCommand::Attach(args) => attach(&args, out),
+        CacheCommand::DetachSide(args) => detach_side(&args, out),
     }
 }
 
@@ -153,6 +77,10 @@ fn region_use(emulate_pm: bool) -> RegionUse {
 }
 
 fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<Outcome> {
+    if args.pm.len() > 2 {
+        let text = "a cache is in one region, or in two that are a mirror: give --pm once or twice";
+        return Err(AnyError::new(ErrorKind::Invalid, text.to_owned()).into());
+    }
     let options = Options::new().force(args.force);
     let pair = Pair { region_bytes: args.size, region_use: region_use(args.emulate_pm), options };
     let made = once_free(|| pair.create(&args.pm, &args.origin))?;
@@ -160,15 +88,21 @@ fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-impl TakeUpArgs {
-    fn options(&self) -> Options {
-        let on_loss = if self.drop_tail { OnLoss::DropTail } else { OnLoss::Fail };
-        Options::new().force(self.force).on_loss(on_loss)
-    }
+/// Takes up the cache of a region that no process has.
+fn take_up(
+    region: &Path,
+    other: Option<&PathBuf>,
+    args: &TakeUpArgs,
+    how: RegionUse,
+    options: &Options,
+) -> Result<Recovery> {
+    let place = TakeUp { origin: args.origin.clone(), other: other.cloned() };
+    once_free(|| place.open(region, how, options))
+}
 
-    fn take_up(&self, region: &Path, how: RegionUse, options: &Options) -> Result<Recovery> {
-        once_free(|| Recovery::of(region, self.origin.as_deref(), how, options))
-    }
+fn options(args: &TakeUpArgs) -> Options {
+    let on_loss = if args.drop_tail { OnLoss::DropTail } else { OnLoss::Fail };
+    Options::new().force(args.force).on_loss(on_loss).degraded(args.degraded)
 }
 
 /// The socket of the process that has the cache in a region.
@@ -205,9 +139,15 @@ fn serve(args: &ServeArgs, out: &mut dyn Write) -> Result<Outcome> {
         WhenFullArg::Fail => WhenFull::Fail,
     };
     let period = Duration::from_millis(args.flush_ms);
-    let options = args.take_up.options().when_full(when_full).committers(args.writers).period(period);
-    let recovery = args.take_up.take_up(&args.region, region_use(args.emulate_pm), &options)?;
-    let service = Arc::new(Service::start(recovery, &ServiceOptions { endpoint, socket: commands })?);
+    let options = options(&args.take_up).when_full(when_full).committers(args.writers).period(period);
+    let (other, how) = (args.other.pm.as_ref(), region_use(args.emulate_pm));
+    let recovery = take_up(&args.region, other, &args.take_up, how, &options)?;
+    // Somebody may ask about either side.
+    let mut sockets = vec![commands];
+    for region in recovery.regions() {
+        sockets.extend(Some(socket(&region)?).filter(|socket| !sockets.contains(socket)));
+    }
+    let service = Arc::new(Service::start(recovery, &ServiceOptions { endpoint, sockets })?);
     service.end_on_signals()?;
     say(out, &service.report())?;
     writeln!(out, "\nCtrl-C ends it, and writes everything to the origin.")?;
@@ -219,12 +159,13 @@ fn serve(args: &ServeArgs, out: &mut dyn Write) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-fn status(args: &RegionArgs, out: &mut dyn Write) -> Result<Outcome> {
-    let report = match ask_owner(&args.region, Request::Status)? {
+fn status(args: &StatusArgs, out: &mut dyn Write) -> Result<Outcome> {
+    let region = &args.region.region;
+    let report = match ask_owner(region, Request::Status)? {
         Some(report) => report,
-        None => once_free(|| inspect(&args.region))?,
+        None => once_free(|| inspect(region, args.other.pm.as_deref()))?,
     };
-    print(args, &report, out)
+    print(out, args.region.json, &report)
 }
 
 fn flush(args: &FlushArgs, out: &mut dyn Write) -> Result<Outcome> {
@@ -235,17 +176,24 @@ fn flush(args: &FlushArgs, out: &mut dyn Write) -> Result<Outcome> {
         Some(report) => report,
         None => taken_up(args)?.report(),
     };
-    print(&args.region, &report, out)
+    print(out, args.region.json, &report)
 }
 
 fn taken_up(args: &FlushArgs) -> Result<Recovery> {
-    args.take_up.take_up(&args.region.region, RegionUse::AsItIs, &args.take_up.options())
+    let (other, how) = (args.other.pm.as_ref(), RegionUse::AsItIs);
+    take_up(&args.region.region, other, &args.take_up, how, &options(&args.take_up))
+}
+
+/// Refuses what cannot be done while a process has the cache.
+fn refuse_if_served(region: &Path) -> Result<()> {
+    match ask_owner(region, Request::Status)? {
+        Some(_) => Err(busy("the cache is served; end that first")),
+        None => Ok(()),
+    }
 }
 
 fn detach(args: &FlushArgs, out: &mut dyn Write) -> Result<Outcome> {
-    if ask_owner(&args.region.region, Request::Status)?.is_some() {
-        return Err(busy("the cache is served; end that first"));
-    }
+    refuse_if_served(&args.region.region)?;
     let recovery = taken_up(args)?;
     let origin = recovery.report().origin;
     recovery.detach()?;
@@ -256,66 +204,24 @@ fn detach(args: &FlushArgs, out: &mut dyn Write) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-fn print(args: &RegionArgs, report: &Report, out: &mut dyn Write) -> Result<Outcome> {
-    if args.json {
-        print_json(out, report)?;
-    } else {
-        say(out, report)?;
-    }
-    Ok(if report.has_trouble() { Outcome::Found } else { Outcome::Clean })
+fn attach(args: &AttachArgs, out: &mut dyn Write) -> Result<Outcome> {
+    refuse_if_served(&args.region)?;
+    let how = region_use(args.emulate_pm);
+    let recovery = take_up(&args.region, None, &args.take_up, how, &options(&args.take_up))?;
+    recovery.attach(&args.new, how)?;
+    joined(out, args.json, &args.region)
 }
 
-fn say(out: &mut dyn Write, report: &Report) -> Result<()> {
-    let mut rows = vec![
-        (
-            "region",
-            format!("{} ({}, {})", report.region, report.region_kind, size::show(report.region_bytes)),
-        ),
-        ("origin", format!("{} ({})", report.origin, size::show(report.origin_bytes))),
-    ];
-    rows.extend(report.uri.iter().map(|uri| ("served at", uri.clone())));
-    rows.extend(report.found.iter().map(|found| ("found", found.clone())));
-    let unit = if report.pid.is_some() { "blocks of 4 KiB" } else { "changes" };
-    let log = format!("{} of {} of log", size::short(report.log_bytes), size::short(report.capacity_bytes));
-    rows.push(("not in the origin", format!("{} {unit}, {log}", report.dirty_blocks)));
-    if report.dirty_ranges > 0 {
-        rows.push(("", format!("and {} long ranges of zeroes", report.dirty_ranges)));
-    }
-    if report.writes + report.reads > 0 {
-        let pause = Duration::from_nanos(report.write_ns_max).as_secs_f64() * 1000.0;
-        let text = format!(
-            "{}, {}; the longest took {pause:.1} ms, {} were delayed, {} found the log full",
-            report.writes,
-            size::short(report.written_bytes),
-            report.delays,
-            report.stops
-        );
-        rows.push(("writes", text));
-        let text = format!(
-            "{}; {} from the log, {} from the origin",
-            report.reads,
-            size::short(report.log_read_bytes),
-            size::short(report.origin_read_bytes)
-        );
-        rows.push(("reads", text));
-        let text = format!(
-            "{} in {} writes and {} flushes",
-            size::short(report.written_back_bytes),
-            report.written_back_runs,
-            report.write_backs
-        );
-        rows.push(("written back", text));
-    }
-    rows.extend(report.failure.iter().map(|why| ("the origin fails", why.clone())));
-    if report.is_late() {
-        rows.push(("the origin", format!("has not answered for {} s", report.write_back_ms / 1000)));
-    }
-    if report.is_region_failed {
-        rows.push(("the region fails", "nothing is acknowledged any more".to_owned()));
-    }
-    rows.extend(report.last_error.iter().map(|why| ("last failed request", why.clone())));
-    rows.push(("after a process crash", report.after_process_crash.clone()));
-    rows.push(("after a power cut", report.after_power_cut.clone()));
-    rows.extend(report.notice.iter().map(|text| ("note", text.clone())));
-    Ok(fields(out, &rows)?)
+fn detach_side(args: &DetachSideArgs, out: &mut dyn Write) -> Result<Outcome> {
+    refuse_if_served(&args.region)?;
+    let (other, how) = (Some(&args.side), RegionUse::AsItIs);
+    let recovery = take_up(&args.region, other, &args.take_up, how, &options(&args.take_up))?;
+    recovery.detach_side()?;
+    joined(out, args.json, &args.region)
+}
+
+/// Shows what the regions say after one has come or gone.
+fn joined(out: &mut dyn Write, is_json: bool, region: &Path) -> Result<Outcome> {
+    let report = once_free(|| inspect(region, None))?;
+    print(out, is_json, &report)
 }

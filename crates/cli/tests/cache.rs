@@ -11,6 +11,8 @@
 mod connection;
 #[path = "cache/exported.rs"]
 mod exported;
+#[path = "cache/mirror.rs"]
+mod mirror;
 #[path = "cache/mistakes.rs"]
 mod mistakes;
 #[path = "kill/plan.rs"]
@@ -41,16 +43,22 @@ struct Served {
     bench: Bench,
     disk: tempfile::TempDir,
     child: Option<Child>,
+    /// The region by which it is called.
+    region: &'static str,
 }
 
 impl Served {
     fn new(region: &str) -> Served {
+        Served::with(&format!("--pm pm --size {region}"))
+    }
+
+    fn with(regions: &str) -> Served {
         let bench = Bench::new();
         fs::create_dir(bench.path("run")).unwrap();
-        let served = Served { bench, disk: tempfile::tempdir().unwrap(), child: None };
+        let served = Served { bench, disk: tempfile::tempdir().unwrap(), child: None, region: "pm" };
         fs::File::create(served.origin()).unwrap().set_len(ORIGIN_BYTES).unwrap();
         let origin = served.origin().display().to_string();
-        served.bench.ok(&format!("cache create --pm pm --size {region} --origin {origin}"));
+        served.bench.ok(&format!("cache create {regions} --origin {origin}"));
         served
     }
 
@@ -59,7 +67,7 @@ impl Served {
     }
 
     fn serve(&mut self, options: &str) {
-        let line = format!("cache serve pm --socket socket {options}");
+        let line = format!("cache serve {} --socket socket {options}", self.region);
         let mut child = self.bench.command(&line).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().contains("Ctrl-C")), "{:?}", child.wait());
@@ -106,18 +114,23 @@ fn look(history: &mut History, seed: u64, mut read: impl FnMut(u64) -> Vec<u8>) 
     }
 }
 
-fn killed_again_and_again(region: &str, options: &str, seed: u64) {
+fn killed_again_and_again(
+    regions: &str,
+    options: &str,
+    seed: u64,
+    mut while_it_is_down: impl FnMut(&mut Served, &mut Rng),
+) {
     let seed = number("FASTNESS_CACHE_SEED").unwrap_or(seed);
     let mut rng = Rng::of(&[seed]);
-    let mut served = Served::new(region);
+    let mut served = Served::with(regions);
     let mut history = History::new(seed as u32, 0, ORIGIN_BYTES);
     let (clock, mut next, mut acknowledged, mut in_log) = (Arc::<Clock>::default(), 0, 0, 0);
     let mut operations: Vec<Operation> = Vec::new();
     for round in 0..number("FASTNESS_CACHE_ROUNDS").unwrap_or(8) {
         // At times it is killed while it starts, and brings the log to the origin.
         while rng.percent(30) {
-            let line = "cache serve pm --socket socket";
-            let mut child = served.bench.command(line).stdout(Stdio::null()).spawn().unwrap();
+            let line = format!("cache serve {} --socket socket", served.region);
+            let mut child = served.bench.command(&line).stdout(Stdio::null()).spawn().unwrap();
             std::thread::sleep(rng.time(100, 60_000));
             child.kill().unwrap();
             child.wait().unwrap();
@@ -148,23 +161,25 @@ fn killed_again_and_again(region: &str, options: &str, seed: u64) {
         acknowledged += done.filter(|operation| matches!(operation.end, End::Acknowledged(_))).count();
         let findings = history.add(std::mem::take(&mut operations));
         assert!(findings.is_empty(), "FASTNESS_CACHE_SEED={seed}: {findings:#?}");
-        let status = served.bench.json("cache status pm");
+        let status = served.bench.run(&format!("cache status {} --json", served.region));
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
         in_log += status["dirty_blocks"].as_u64().unwrap();
+        while_it_is_down(&mut served, &mut rng);
     }
     assert!(acknowledged > 100 && in_log > 0, "{acknowledged} changes, {in_log} in the log after kills");
-    served.bench.ok("cache detach pm");
+    served.bench.ok(&format!("cache detach {}", served.region));
     let bytes = fs::read(served.origin()).unwrap();
     look(&mut history, seed, |offset| bytes[offset as usize..][..1 << 20].to_vec());
 }
 
 #[test]
 fn a_killed_cache_loses_nothing_that_was_acknowledged() {
-    killed_again_and_again("16M", "--flush-ms 5000", 1);
+    killed_again_and_again("--pm pm --size 16M", "--flush-ms 5000", 1, |_, _| ());
 }
 
 #[test]
 fn nor_does_one_whose_log_is_always_full() {
-    killed_again_and_again("2M", "--writers 2", 2);
+    killed_again_and_again("--pm pm --size 2M", "--writers 2", 2, |_, _| ());
 }
 
 #[test]

@@ -67,8 +67,8 @@ pub enum Error {
     },
     /// A side of a mirror is not there, and may have what this one lacks.
     #[error(
-        "the other side of the mirror, {}, is not there or cannot be used ({why}), and nothing tells whether the \
-         cache went on with it alone: then what this one holds is out of date",
+        "the other side of the mirror, {}, is not there or cannot be used ({why}), and may be newer than this one: \
+         name it by --pm if it has moved, or go on without what only it has by --degraded",
         path.display()
     )]
     SideMissing {
@@ -87,8 +87,8 @@ pub enum Error {
     SideJoining,
     /// Each side was used without the other.
     #[error(
-        "each side of the mirror has gone on without the other, and nothing tells which one is right: name the one \
-         that is to be used first, and say that it goes on alone"
+        "each side of the mirror has gone on without the other, and nothing tells which one is right: --degraded goes \
+         on with the one that is named, without what only the other has"
     )]
     SidesApart,
     /// A side cannot join or leave.
@@ -189,7 +189,10 @@ pub enum Error {
         cache: CacheId,
     },
     /// The region is an older copy.
-    #[error("the origin was used with a newer copy of this region: what this one holds is out of date")]
+    #[error(
+        "the origin was used with a newer copy of this region, or with the other side of its mirror: what this one \
+         holds is out of date"
+    )]
     OldCopy,
     /// A request is outside of the origin, or not of whole blocks.
     #[error("{len_bytes} bytes at {offset} are not whole blocks of {block_bytes} bytes of the origin")]

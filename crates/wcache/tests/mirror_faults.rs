@@ -134,6 +134,7 @@ fn a_missing_side_is_done_without_where_it_cannot_be_newer() {
         cache.write(0, &[2; 512]).unwrap();
         drop(cache);
         // From now on that is known.
+        drop(media.open_from(0, false, false).unwrap());
         let (cache, _) = media.open_from(1, true, false).unwrap();
         assert_eq!((outs(&cache), first_byte(&cache, 0)), ([false, true], 2));
     }

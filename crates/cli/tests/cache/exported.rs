@@ -64,7 +64,7 @@ fn an_export_is_an_origin_that_may_go_and_come_back() {
         return;
     }
     assert!(made.status.success(), "{made:?}");
-    let mut served = Served { bench, disk: tempfile::tempdir().unwrap(), child: None };
+    let mut served = Served { bench, disk: tempfile::tempdir().unwrap(), child: None, region: "pm" };
     served.serve("");
     let mut client = served.bench.client("socket", "disk");
     client.write(0, &[1; 4096], false).unwrap();

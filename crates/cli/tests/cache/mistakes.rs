@@ -41,7 +41,7 @@ fn names_with_blanks_and_signs_are_escaped_in_the_address() {
     fs::write(bench.path("my disk?100%.img"), vec![0; 1 << 20]).unwrap();
     let create = bench.command("cache create --pm pm --size 2M --origin").arg("my disk?100%.img").output();
     assert!(create.unwrap().status.success());
-    let mut served = Served { bench, disk: tempfile::tempdir().unwrap(), child: None };
+    let mut served = Served { bench, disk: tempfile::tempdir().unwrap(), child: None, region: "pm" };
     served.serve("");
     let uri = served.bench.json("cache status pm")["uri"].as_str().unwrap().to_owned();
     assert!(uri.starts_with("nbd+unix:///my%20disk%3F100%25.img?socket=/"), "{uri}");

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use fastness_pmem::{Durability, PmRange, RegionInfo, RegionKind};
-use fastness_wcache::{Cache, Inspection, Replayed, Status, Superblock};
+use fastness_wcache::{Cache, Inspection, Replayed, SideStatus, Status, Superblock};
 use serde::{Deserialize, Serialize};
 
 /// A write-back for which the origin takes longer is worth a word.
@@ -58,6 +58,30 @@ pub struct Report {
     pub notice: Option<String>,
     /// What the opening did with which the process began.
     pub found: Option<String>,
+    /// The sides of a mirror.
+    #[serde(default)]
+    pub sides: Vec<SideReport>,
+}
+
+/// What is known of a side of a mirror.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SideReport {
+    /// Its path.
+    pub region: String,
+    /// Why it takes no part.
+    pub out: Option<String>,
+    /// How often it did not have what the other side has.
+    pub faults: u64,
+}
+
+impl From<SideStatus> for SideReport {
+    fn from(SideStatus { path, out, faults }: SideStatus) -> SideReport {
+        SideReport { region: path.display().to_string(), out, faults }
+    }
+}
+
+fn sides(of: Vec<SideStatus>) -> Vec<SideReport> {
+    of.into_iter().map(SideReport::from).collect()
 }
 
 /// Where the origin of a cache was when it was made.
@@ -118,7 +142,9 @@ impl Report {
 
     /// Of a region that no process has.
     pub fn of_inspection(found: &Inspection, info: &RegionInfo) -> Report {
-        Report { dirty_blocks: found.entries, log_bytes: found.bytes, ..Report::new(&found.superblock, info) }
+        let sides = sides(found.sides.clone());
+        let report = Report::new(&found.superblock, info);
+        Report { dirty_blocks: found.entries, log_bytes: found.bytes, sides, ..report }
     }
 
     /// Of a cache that this process has.
@@ -155,6 +181,7 @@ impl Report {
             delay_ns: status.delay_ns,
             stops: status.stops,
             write_ns_max: status.write_ns_max,
+            sides: sides(status.sides),
             ..self
         }
     }
@@ -164,9 +191,14 @@ impl Report {
         self.write_back_ms >= LATE_MS
     }
 
-    /// Whether somebody has to do something: the origin or the region fails.
+    /// Whether a side of a mirror is out, or did not have what it should.
+    pub fn has_bad_side(&self) -> bool {
+        self.sides.iter().any(|side| side.out.is_some() || side.faults > 0)
+    }
+
+    /// Whether somebody has to do something: the origin, the region or a side of it fails.
     pub fn has_trouble(&self) -> bool {
-        self.failure.is_some() || self.is_region_failed || self.is_late()
+        self.failure.is_some() || self.is_region_failed || self.is_late() || self.has_bad_side()
     }
 }
 

@@ -21,8 +21,8 @@ use crate::error::FrontError;
 pub struct ServiceOptions {
     /// For NBD clients.
     pub endpoint: Endpoint,
-    /// The socket for commands.
-    pub socket: PathBuf,
+    /// Sockets for commands: one for each region that somebody may ask about.
+    pub sockets: Vec<PathBuf>,
 }
 
 /// A cache that is served.
@@ -31,7 +31,7 @@ pub struct Service {
     server: Arc<Server>,
     listener: Mutex<Option<JoinHandle<std::io::Result<()>>>>,
     cleaner: Mutex<Option<Cleaner>>,
-    _control: Control,
+    _controls: Vec<Control>,
     report: Report,
     last_error: Arc<Mutex<Option<String>>>,
 }
@@ -72,17 +72,18 @@ impl Service {
         let server = Arc::new(Server::bind(&options.endpoint, exports, Limits::default())?);
         let uri = server.endpoint().uri(&name);
         let report = Report { uri: Some(uri), pid: Some(std::process::id()), ..report };
-        let control = {
+        let control = |socket: &PathBuf| {
             let (cache, report, last_error) = (cache.clone(), report.clone(), last_error.clone());
-            Control::start(&options.socket, move |request| answer(&cache, &report, &last_error, request))?
+            Control::start(socket, move |request| answer(&cache, &report, &last_error, request))
         };
+        let controls = options.sockets.iter().map(control).collect::<Result<Vec<_>, _>>()?;
         let cleaner = Mutex::new(Some(Cleaner::start(&cache)));
         let serve = server.clone();
         let listener =
             std::thread::Builder::new().name("nbd-listener".to_owned()).spawn(move || serve.serve());
-        let listener = listener.map_err(|error| FrontError::io("serve", &options.socket, error))?;
+        let listener = listener.map_err(|error| FrontError::io("serve", Path::new(&report.region), error))?;
         let listener = Mutex::new(Some(listener));
-        Ok(Service { cache, server, listener, cleaner, _control: control, report, last_error })
+        Ok(Service { cache, server, listener, cleaner, _controls: controls, report, last_error })
     }
 
     /// What there is.

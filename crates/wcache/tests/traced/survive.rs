@@ -41,8 +41,8 @@ impl Run<'_> {
     /// Of a mirror.
     #[allow(dead_code, reason = "each test uses a part")]
     pub(crate) fn mirrored(steps: &[Step]) -> Run<'_> {
-        let budget = Budget { exhaustive_limit: 300, samples: 60, seed: 1 };
-        Run { sides: 2, budget, images_min: 400, ..Run::single(steps) }
+        let budget = Budget { exhaustive_limit: 150, samples: 20, seed: 1 };
+        Run { sides: 2, budget, images_min: 200, ..Run::single(steps) }
     }
 }
 
