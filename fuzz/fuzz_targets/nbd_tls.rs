@@ -73,6 +73,26 @@ fn option(bytes: &mut Vec<u8>, kind: u32, data: &[u8]) {
     bytes.extend(data);
 }
 
+/// Writes one buffer at a time: unlike several at once, that raises no SIGPIPE when the server has gone, and
+/// nobody ignores the signal here.
+struct Single(UnixStream);
+
+impl Read for Single {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(to)
+    }
+}
+
+impl Write for Single {
+    fn write(&mut self, from: &[u8]) -> std::io::Result<usize> {
+        self.0.write(from)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The client's part; an error ends it.
 fn talk(mut stream: UnixStream, input: &Input) -> std::io::Result<()> {
     stream.read_exact(&mut [0; 18])?;
@@ -110,7 +130,7 @@ fn talk(mut stream: UnixStream, input: &Input) -> std::io::Result<()> {
             stream.write_all(&hello)
         }
         Input::Secure(records, tail, says_goodbye) => {
-            let mut secure = StreamOwned::new(connection, stream);
+            let mut secure = StreamOwned::new(connection, Single(stream));
             for record in records {
                 secure.write_all(record)?;
                 secure.flush()?;

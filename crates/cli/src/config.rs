@@ -12,6 +12,7 @@ use crate::output::note;
 
 mod keys;
 mod plan;
+mod shared;
 
 #[cfg(test)]
 mod tests;

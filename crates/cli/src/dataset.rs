@@ -3,13 +3,14 @@
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use fastness_daemon::{DatasetReport, Request};
+use fastness_daemon::{DatasetReport, DestroyedReport, Request};
 
 use crate::connect::{ask, ask_all, pool_of, print_json};
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs, values};
 use crate::pool::{assignments, assignments_first};
+use crate::size::short;
 
 const PROPERTIES: &str = "\
 Properties:
@@ -32,13 +33,16 @@ pub(crate) enum DatasetCommand {
     /// Create a dataset
     #[command(after_help = PROPERTIES)]
     Create(CreateArgs),
-    /// Destroy a dataset or volume
+    /// Destroy a dataset, a volume, or snapshots
     Destroy {
-        /// Full name
+        /// Full name; of snapshots also VOLUME@FIRST%LAST, with all in between
         dataset: String,
-        /// Destroy everything below it, too
+        /// Destroy everything below it, too: datasets, snapshots; of a snapshot, its clones
         #[arg(short, long)]
         recursive: bool,
+        /// Destroy nothing, and say what would be destroyed and free
+        #[arg(short = 'n', long)]
+        dry_run: bool,
     },
     /// Rename a dataset or volume
     Rename {
@@ -90,7 +94,7 @@ pub(crate) struct CreateArgs {
 pub(crate) struct ListArgs {
     /// Only this dataset and those below it
     dataset: Option<String>,
-    /// Only those of these kinds: folder, volume, filesystem
+    /// Only those of these kinds: folder, volume, filesystem, snapshot (not shown without it)
     #[arg(short = 't', long = "type", value_name = "KINDS", value_delimiter = ',')]
     kinds: Vec<String>,
     /// Only so many levels below: 0 is the dataset itself
@@ -128,9 +132,17 @@ pub(crate) fn run(command: DatasetCommand, out: &mut dyn Write) -> Result<Outcom
             let name = dataset.clone();
             change(&dataset, &Request::CreateDataset { name, properties, with_parents: parents })
         }
-        DatasetCommand::Destroy { dataset, recursive } => {
+        DatasetCommand::Destroy { dataset, recursive, dry_run } => {
             let name = dataset.clone();
-            change(&dataset, &Request::DestroyDataset { name, is_recursive: recursive })
+            let request = Request::DestroyDataset { name, is_recursive: recursive, is_dry: dry_run };
+            let report: DestroyedReport = ask(&dataset, &request)?;
+            if dry_run {
+                for name in &report.names {
+                    writeln!(out, "would destroy {name}")?;
+                }
+                writeln!(out, "would free {}", short(report.reclaimed_bytes))?;
+            }
+            Ok(Outcome::Clean)
         }
         DatasetCommand::Rename { dataset, to } => {
             if pool_of(&dataset) != pool_of(&to) {
@@ -175,13 +187,26 @@ pub(crate) fn datasets(name: Option<&str>) -> Result<Vec<DatasetReport>> {
     Ok(all)
 }
 
-const KINDS: [&str; 3] = ["folder", "volume", "filesystem"];
+/// Snapshots of volumes of all running pools.
+pub(crate) fn snapshots() -> Result<Vec<DatasetReport>> {
+    let all: Vec<Vec<DatasetReport>> = ask_all(None, &Request::Snapshots)?;
+    Ok(all.concat())
+}
+
+const KINDS: [&str; 4] = ["folder", "volume", "filesystem", "snapshot"];
 
 fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Outcome> {
     if let Some(unknown) = args.kinds.iter().find(|kind| !KINDS.contains(&kind.as_str())) {
         return Err(refuse(format!("{unknown} is no kind of dataset: {}", KINDS.join(", "))));
     }
     let mut all = datasets(args.dataset.as_deref())?;
+    if args.kinds.iter().any(|kind| kind == "snapshot") {
+        let is_below = |name: &str| {
+            let rest = args.dataset.as_deref().map_or(Some("/"), |top| name.strip_prefix(top));
+            rest.is_some_and(|rest| rest.starts_with(['/', '@']))
+        };
+        all.extend(snapshots()?.into_iter().filter(|snapshot| is_below(&snapshot.name)));
+    }
     let top = args.dataset.as_deref().map_or(0, |name| name.matches('/').count());
     let is_near = |name: &str| args.depth.is_none_or(|depth| name.matches('/').count() <= top + depth);
     all.retain(|dataset| {
@@ -205,6 +230,9 @@ fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Outcome> {
         others: &[
             ("type", |dataset| Cell::text(&dataset.kind)),
             ("volsize", |dataset| dataset.size_bytes.map_or(Cell::Absent, Cell::Bytes)),
+            ("available", |dataset| dataset.available_bytes.map_or(Cell::Absent, Cell::Bytes)),
+            ("referenced", |dataset| Cell::Bytes(dataset.referenced_bytes)),
+            ("origin", |dataset| dataset.origin.as_ref().map_or(Cell::Absent, Cell::text)),
         ],
         more: &property,
     };

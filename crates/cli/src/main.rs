@@ -4,9 +4,10 @@
 //! program quietly, and returns an [`Outcome`], which becomes the exit code.
 //!
 //! # Code map
-//! `start`: foreground or background; `notify`: tells a service manager. `up`: the embedded pool. `connect`:
-//! talks to a daemon. `error`: why a command failed, and advice; `exit`: exit codes. The command line makes
-//! no decisions of its own.
+//! `start`: a pool in the foreground or background; `service`: the pools of a file, which `config` reads;
+//! `notify`: tells a service manager. `up`: the embedded pool. `connect`: talks to a daemon; `metrics`: what
+//! Prometheus reads. `error`: why a command failed, and advice; `exit`: exit codes. The command line makes no
+//! decisions of its own.
 
 #![forbid(unsafe_code)]
 

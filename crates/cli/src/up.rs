@@ -372,10 +372,11 @@ fn say(
     // Through the socket, which needs no certificates.
     let mut of_it = pool.served.iter().filter(|served| served.volume == volume);
     let uri = &of_it.find(|served| served.tls.is_none()).unwrap_or(served).uri;
-    writeln!(
-        out,
-        "\nUse it: programs find the files where they are mounted. The volume, from another terminal:"
-    )?;
+    let how = match pool.served.iter().any(|served| matches!(served.address, Address::Mount(_))) {
+        true => "Use it: programs find the files where they are mounted. The volume, from another terminal:",
+        false => "Use it, from another terminal:",
+    };
+    writeln!(out, "\n{how}")?;
     writeln!(out, "  nbdinfo '{uri}'")?;
     writeln!(out, "  nbdcopy image.raw '{uri}'")?;
     writeln!(out, "  qemu-system-x86_64 -drive file='{uri}',format=raw,if=virtio ...")?;

@@ -8,12 +8,12 @@ use fastness_daemon::{
 };
 
 use crate::access::AccessArgs;
-use crate::connect::{ask, ask_all, print_json};
+use crate::connect::{ask, ask_all, pool_of, print_json};
 use crate::consent::ConsentArgs;
-use crate::dataset::datasets;
+use crate::dataset::{datasets, snapshots};
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
-use crate::listing::{Cell, Listing, ListingArgs};
+use crate::listing::{Cell, Listing, ListingArgs, Shown};
 use crate::output::note;
 use crate::pool::assignments;
 use crate::size;
@@ -28,9 +28,19 @@ Examples:
   fastness volume serve tank/disk                           a Unix socket in the folder of sockets
   fastness volume serve tank/disk --socket /run/disk.sock
   fastness volume serve tank/disk --tcp 127.0.0.1:10809
-  fastness volume serve tank/a tank/b --tcp 0.0.0.0:10809 --tls-dir /etc/pki/fastness --tls-verify-peer
-Several volumes can have one address; clients choose by name. One that is served later, at the same address and in
-the same way, joins them. It is served again after each import, until `fastness volume unserve tank/disk`.";
+  fastness volume serve tank/a tank/b --tcp 0.0.0.0:10809 --tls-dir pki --tls-verify-peer
+Several volumes can have one address; clients choose by name. One that is served later, in the
+same way, joins them. It is served again after each import, until `fastness volume unserve tank/disk`.";
+
+const SNAPSHOT: &str = "\
+Examples:
+  fastness volume snapshot tank/disk@before
+  fastness volume rollback tank/disk@before                 undo what came after
+  fastness volume clone tank/disk@before tank/try           a volume of its own that begins like that
+  fastness volume serve tank/disk@before                    read-only
+  fastness volume list -t snapshot
+  fastness dataset destroy tank/disk@before
+  fastness dataset destroy -n tank/disk@mon%fri             what would be free without these";
 
 /// Commands on volumes.
 #[derive(Debug, Subcommand)]
@@ -61,14 +71,35 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         consent: ConsentArgs,
     },
-    /// List volumes and their addresses
+    /// List volumes and their addresses, or snapshots
     List {
+        /// What: volume, snapshot
+        #[arg(short = 't', long = "type", value_name = "KINDS", value_delimiter = ',')]
+        kinds: Vec<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         listing: ListingArgs,
     },
+    /// Make snapshots of volumes: each has every write that was acknowledged before
+    #[command(after_help = SNAPSHOT)]
+    Snapshot {
+        /// Full names, such as tank/disk@before
+        #[arg(value_name = "VOLUME@NAME", required = true)]
+        snapshots: Vec<String>,
+    },
+    /// Make a volume what its newest snapshot is; later changes are lost
+    Rollback {
+        /// Full name
+        #[arg(value_name = "VOLUME@NAME")]
+        snapshot: String,
+        /// Destroy newer snapshots, if there are any
+        #[arg(short, long)]
+        recursive: bool,
+    },
+    /// Make a volume that begins as a snapshot is
+    Clone(CloneArgs),
 }
 
 /// Arguments of `fastness volume create`.
@@ -82,6 +113,22 @@ pub(crate) struct CreateArgs {
     /// Block size; the same as -o volblocksize=SIZE
     #[arg(short, long, value_name = "SIZE")]
     block_size: Option<String>,
+    /// Set a property of the volume
+    #[arg(short, value_name = "PROPERTY=VALUE")]
+    options: Vec<String>,
+    /// Create missing datasets above it, too
+    #[arg(short, long)]
+    parents: bool,
+}
+
+/// Arguments of `fastness volume clone`.
+#[derive(Debug, Args)]
+pub(crate) struct CloneArgs {
+    /// Full name of the snapshot
+    #[arg(value_name = "VOLUME@NAME")]
+    snapshot: String,
+    /// Full name of the new volume
+    volume: String,
     /// Set a property of the volume
     #[arg(short, value_name = "PROPERTY=VALUE")]
     options: Vec<String>,
@@ -148,7 +195,29 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> Result<Outcome
             let request = |is_forced| Request::Unserve { name: volume.clone(), is_forced };
             return consent.send(&volume, &does, request, out);
         }
-        VolumeCommand::List { json, listing } => return list(json, &listing, out),
+        VolumeCommand::List { kinds, json, listing } => return list(&kinds, json, &listing, out),
+        VolumeCommand::Snapshot { snapshots } => {
+            let pools = snapshots.chunk_by(|one, other| pool_of(one) == pool_of(other));
+            for names in pools {
+                let () = ask(&names[0], &Request::Snapshot { names: names.to_vec() })?;
+            }
+        }
+        VolumeCommand::Rollback { snapshot, recursive } => {
+            let request = Request::Rollback { snapshot: snapshot.clone(), newer_too: recursive };
+            let () = ask(&snapshot, &request)?;
+        }
+        VolumeCommand::Clone(CloneArgs { snapshot, volume, options, parents }) => {
+            if pool_of(&snapshot) != pool_of(&volume) {
+                return Err(refuse("a clone is in the pool of its snapshot"));
+            }
+            let request = Request::CloneSnapshot {
+                snapshot: snapshot.clone(),
+                name: volume,
+                properties: assignments(&options)?,
+                with_parents: parents,
+            };
+            let () = ask(&snapshot, &request)?;
+        }
     }
     Ok(Outcome::Clean)
 }
@@ -200,9 +269,19 @@ fn refuse_pools(volumes: &[String], address: &Address) -> Result<()> {
     }
 }
 
-fn list(json: bool, args: &ListingArgs, out: &mut dyn Write) -> Result<Outcome> {
-    let mut volumes = datasets(None)?;
-    volumes.retain(|dataset| dataset.kind == "volume");
+fn list(kinds: &[String], json: bool, args: &ListingArgs, out: &mut dyn Write) -> Result<Outcome> {
+    if let Some(unknown) = kinds.iter().find(|kind| !["volume", "snapshot"].contains(&kind.as_str())) {
+        return Err(refuse(format!("{unknown} is no kind of volume: volume, snapshot")));
+    }
+    let is_wanted = |kind: &str| kinds.iter().any(|wanted| wanted == kind);
+    let mut volumes = Vec::new();
+    if kinds.is_empty() || is_wanted("volume") {
+        volumes = datasets(None)?;
+        volumes.retain(|dataset| dataset.kind == "volume");
+    }
+    if is_wanted("snapshot") {
+        volumes.extend(snapshots()?);
+    }
     if json {
         print_json(out, &volumes)?;
         return Ok(Outcome::Clean);
@@ -219,14 +298,23 @@ fn list(json: bool, args: &ListingArgs, out: &mut dyn Write) -> Result<Outcome> 
         let found = volume.properties.iter().find(|property| property.name == name);
         found.map(|property| Cell::text(&property.value))
     };
-    let listing = Listing::<(Cell, DatasetReport)> {
-        shown: &[
-            ("volume", |(_, volume)| Cell::text(&volume.name)),
-            ("size", |(_, volume)| volume.size_bytes.map_or(Cell::Absent, Cell::Bytes)),
-            ("used", |(_, volume)| Cell::Bytes(volume.used_bytes)),
-            ("address", |(addresses, _)| addresses.clone()),
-        ],
+    type Row = (Cell, DatasetReport);
+    let name: Shown<Row> = ("volume", |(_, volume)| Cell::text(&volume.name));
+    let size: Shown<Row> = ("size", |(_, volume)| volume.size_bytes.map_or(Cell::Absent, Cell::Bytes));
+    let used: Shown<Row> = ("used", |(_, volume)| Cell::Bytes(volume.used_bytes));
+    let referenced: Shown<Row> = ("referenced", |(_, volume)| Cell::Bytes(volume.referenced_bytes));
+    let address: Shown<Row> = ("address", |(addresses, _)| addresses.clone());
+    let of_snapshots = [name, size, used, referenced, address];
+    let listing = Listing::<Row> {
+        shown: if is_wanted("snapshot") { &of_snapshots } else { &[name, size, used, address] },
         others: &[
+            referenced,
+            ("available", |(_, volume)| volume.available_bytes.map_or(Cell::Absent, Cell::Bytes)),
+            ("origin", |(_, volume)| volume.origin.as_ref().map_or(Cell::Absent, Cell::text)),
+            ("clones", |(_, volume)| match &volume.clones[..] {
+                [] => Cell::Absent,
+                clones => Cell::text(clones.join(",")),
+            }),
             ("name", |(_, volume)| Cell::text(&volume.name)),
             ("volsize", |(_, volume)| volume.size_bytes.map_or(Cell::Absent, Cell::Bytes)),
         ],

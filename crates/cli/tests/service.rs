@@ -1,9 +1,9 @@
 //! `fastness start`: pools as a service manager runs them.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -162,12 +162,36 @@ fn a_pool_that_is_not_there_holds_up_no_other_and_is_taken_when_it_comes() {
     fs::rename(bench.path("away"), bench.path("lake.img")).unwrap();
     manager.until(|message| message == "STATUS=lake: running; tank: running");
     // One that is exported by hand stays so; with the last one the service ends.
-    bench.ok("pool export lake");
+    // The end of the connection is that of the pool, though the process goes on: half of the time after which
+    // an idle one is closed is enough.
+    let mut control = UnixStream::connect(bench.path("run/lake.control")).unwrap();
+    control.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    control.write_all(b"{\"command\":\"export\",\"is_forced\":false}\n").unwrap();
+    let mut answer = String::new();
+    control.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("done"), "{answer}");
     manager.until(|message| message == "STATUS=lake: exported; tank: running");
     bench.ok("pool export tank");
     assert_eq!(service.exit_code(), Some(0));
     let said = fs::read_to_string(bench.path("said")).unwrap();
     assert_eq!(said.matches("pool lake is not imported").count(), 1, "said once: {said}");
+}
+
+#[test]
+fn all_pools_that_were_known_are_taken_if_the_file_says_so() {
+    let bench = Bench::new();
+    pool(&bench, "tank");
+    pool(&bench, "lake");
+    config(&bench, "[import]\nall = true\n[pools.tank]\nread-only = true\n");
+    let manager = Manager::new(&bench);
+    let mut service = Service::begin(&bench, "", &[]);
+    manager.until(|message| message == "READY=1");
+    for (pool, is_read_only) in [("tank", true), ("lake", false)] {
+        let status = bench.json(&format!("status {pool}"));
+        assert_eq!(status[0]["log"].is_null(), is_read_only, "{pool}: {status}");
+    }
+    service.signal("TERM");
+    assert_eq!(service.exit_code(), Some(0));
 }
 
 #[test]
@@ -216,6 +240,17 @@ fn hangup_exports_and_so_does_a_signal_while_nobody_reads_what_is_told() {
     assert_eq!(service.exit_code(), Some(0));
     let said = fs::read_to_string(bench.path("said")).unwrap();
     assert!(said.contains("pool tank is exported"), "{said}");
+}
+
+#[test]
+fn a_pool_in_the_background_has_a_file_with_times_and_levels() {
+    let bench = Bench::new();
+    pool(&bench, "tank");
+    bench.ok("pool import tank -d tank.img");
+    bench.ok("pool export tank");
+    let said = fs::read_to_string(bench.path("run/tank.log")).unwrap();
+    let line = said.lines().next_back().unwrap();
+    assert!(line.starts_with("20") && line.ends_with("Z INFO pool tank is exported"), "{said}");
 }
 
 #[test]

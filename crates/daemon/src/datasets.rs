@@ -6,6 +6,7 @@ use fastness_base::ErrorKind;
 use fastness_store::{Dataset, DatasetInfo, DatasetKind, ObjectId, Pool, PoolError, Property, Tx};
 use fastness_sync::lock;
 
+use crate::destroyed::DestroyedReport;
 use crate::node::Node;
 use crate::protocol::Failure;
 use crate::report::{Address, DatasetReport, PropertyReport};
@@ -44,7 +45,11 @@ impl Node {
             name: info.name.clone(),
             kind: info.kind.to_string(),
             used_bytes: info.used_bytes,
+            available_bytes: Some(dataset.available_bytes().0),
+            referenced_bytes: dataset.shown_bytes().unwrap_or(0),
             size_bytes,
+            origin: dataset.origin(),
+            clones: Vec::new(),
             properties: properties.collect(),
         })
     }
@@ -75,18 +80,62 @@ impl Node {
         Ok(())
     }
 
-    pub(crate) fn destroy_dataset(&self, name: &str, is_recursive: bool) -> Result<(), Failure> {
-        let below = format!("{name}/");
-        let mut names: Vec<String> = self.pool().datasets().into_iter().map(|info| info.name).collect();
-        names.retain(|other| other == name || other.starts_with(&below));
+    /// A dataset with all that is below it, and the snapshots of all these.
+    pub(crate) fn tree_of(&self, name: &str) -> Vec<String> {
+        let pool = self.pool();
+        let is_below = |other: &str| {
+            other.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
+        };
+        let datasets = pool.datasets().into_iter().map(|info| info.name);
+        let snapshots = pool.snapshots().into_iter().map(|info| info.name);
+        datasets.chain(snapshots).filter(|other| is_below(other)).collect()
+    }
+
+    pub(crate) fn destroy_dataset(
+        &self,
+        name: &str,
+        is_recursive: bool,
+        is_dry: bool,
+    ) -> Result<DestroyedReport, Failure> {
+        if name.contains('@') {
+            return self.destroy_snapshots(name, is_recursive, is_dry);
+        }
+        let names = self.tree_of(name);
         if names.len() > 1 && !is_recursive {
-            let text = format!(
-                "{name} has datasets below it; say --recursive to destroy them all: {}",
-                names[1..].join(", ")
-            );
+            let what = if names[1..].iter().all(|other| other.contains('@')) {
+                "snapshots"
+            } else {
+                "datasets below it"
+            };
+            let text =
+                format!("{name} has {what}; say --recursive to destroy them all: {}", names[1..].join(", "));
             return Err(Failure::refuse(ErrorKind::Invalid, text));
         }
+        let used = self.pool().datasets().into_iter().find(|info| info.name == name);
+        let reclaimed_bytes = used.map_or(0, |info| info.used_bytes);
+        if names.is_empty() {
+            return Err(PoolError::NoDataset(name.to_owned()).into());
+        }
+        if !is_dry {
+            self.destroy_all(names.clone())?;
+        }
+        Ok(DestroyedReport { names, reclaimed_bytes })
+    }
+
+    /// Destroys datasets and snapshots, none of which is in use; parents come before what is below them.
+    pub(crate) fn destroy_all(&self, names: Vec<String>) -> Result<(), Failure> {
         let _mounting = lock(&self.services.mounting);
+        self.refuse_served(&names)?;
+        let all = names.join(", ");
+        for (name, error) in self.store.destroy_datasets(names)? {
+            self.journal.note(format!("the log of {name}: {error}"));
+        }
+        self.journal.note(format!("{all} destroyed"));
+        Ok(())
+    }
+
+    /// Refuses datasets of which one is served or mounted.
+    pub(crate) fn refuse_served(&self, names: &[String]) -> Result<(), Failure> {
         if let Some(served) =
             self.services.reports().into_iter().find(|served| names.contains(&served.volume))
         {
@@ -103,14 +152,6 @@ impl Node {
             };
             return Err(Failure::refuse(ErrorKind::Retry, text));
         }
-        if names.is_empty() {
-            return Err(PoolError::NoDataset(name.to_owned()).into());
-        }
-        // Children follow their parents in the list.
-        for (name, error) in self.store.destroy_datasets(names)? {
-            self.journal.note(format!("the log of {name}: {error}"));
-        }
-        self.journal.note(format!("{name} destroyed"));
         Ok(())
     }
 

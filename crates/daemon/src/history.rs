@@ -29,6 +29,8 @@ impl Request {
                 | Request::Users { .. }
                 | Request::Check
                 | Request::Datasets
+                | Request::Snapshots
+                | Request::DestroyDataset { is_dry: true, .. }
                 | Request::CheckFiles { .. }
                 | Request::History
                 // They are noted before the pool is closed.

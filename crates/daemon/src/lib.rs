@@ -18,6 +18,7 @@
 //!             mount/: files
 //! export      from a volume to NBD, errors            report    what is reported, for tables and --json
 //! imported    what an import found                    clear     resumes a suspended pool
+//! snapshots   snapshots and clones of volumes         datasets  names and properties
 //! log_device  devices of the log                      topology  add, attach, replace, scrub: jobs
 //! ending      how it ends; history: what was asked    layout    requests that look like mistakes
 //! devices     devices by path, labels found by a scan
@@ -32,6 +33,7 @@ mod client;
 mod control;
 mod damaged;
 mod datasets;
+mod destroyed;
 mod devices;
 mod durability;
 mod ending;
@@ -59,6 +61,7 @@ mod report;
 mod said;
 mod service;
 mod signals;
+mod snapshots;
 mod status;
 mod topology;
 mod vhost;
@@ -67,6 +70,7 @@ mod volumes;
 pub use client::{Client, ClientError};
 pub use control::Control;
 pub use damaged::DamagedReport;
+pub use destroyed::DestroyedReport;
 pub use devices::{Candidate, Found, PATIENCE, Unreadable, clear_labels, open_vdevs, patiently, scan};
 pub use error::StartError;
 pub use find::{Among, FoundDevices, Search, find_devices};

@@ -299,8 +299,14 @@ impl Node {
             Request::CreateDataset { name, properties, with_parents } => {
                 answer(self.create_dataset(&name, &properties, with_parents)?)
             }
-            Request::DestroyDataset { name, is_recursive } => {
-                answer(self.destroy_dataset(&name, is_recursive)?)
+            Request::DestroyDataset { name, is_recursive, is_dry } => {
+                answer(self.destroy_dataset(&name, is_recursive, is_dry)?)
+            }
+            Request::Snapshots => answer(self.snapshots()?),
+            Request::Snapshot { names } => answer(self.snapshot(&names)?),
+            Request::Rollback { snapshot, newer_too } => answer(self.rollback(&snapshot, newer_too)?),
+            Request::CloneSnapshot { snapshot, name, properties, with_parents } => {
+                answer(self.clone_snapshot(&snapshot, &name, &properties, with_parents)?)
             }
             Request::RenameDataset { from, to } => answer(self.rename_dataset(&from, &to)?),
             Request::SetProperties { name, values } => answer(self.set_properties(&name, &values)?),

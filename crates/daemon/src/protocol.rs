@@ -170,9 +170,31 @@ pub enum Request {
         properties: Vec<(String, String)>,
         with_parents: bool,
     },
+    /// A dataset, or snapshots of a volume: `volume@name`, `volume@first%last`. With `is_dry`, only says what
+    /// would be destroyed. Answer: [`crate::DestroyedReport`].
     DestroyDataset {
         name: String,
         is_recursive: bool,
+        #[serde(default)]
+        is_dry: bool,
+    },
+    /// Snapshots of all volumes. Answer: a list of [`crate::DatasetReport`].
+    Snapshots,
+    /// Makes snapshots of volumes, `volume@name`, one after the other.
+    Snapshot {
+        names: Vec<String>,
+    },
+    /// Makes a volume what a snapshot is; with `newer_too`, destroys newer ones.
+    Rollback {
+        snapshot: String,
+        newer_too: bool,
+    },
+    /// Makes a volume that begins as a snapshot is.
+    CloneSnapshot {
+        snapshot: String,
+        name: String,
+        properties: Vec<(String, String)>,
+        with_parents: bool,
     },
     RenameDataset {
         from: String,

@@ -333,12 +333,25 @@ pub struct JobReport {
 pub struct DatasetReport {
     /// Full name.
     pub name: String,
-    /// `filesystem`, `volume`, or `folder` for a parent of others.
+    /// `filesystem`, `volume`, `snapshot`, or `folder` for a parent of others.
     pub kind: String,
-    /// Bytes on the vdevs, including the datasets below.
+    /// Bytes on the vdevs, including the datasets below, and what is kept for snapshots; of a snapshot: what
+    /// would be free without it alone.
     pub used_bytes: u64,
+    /// Bytes that users could still store.
+    #[serde(default)]
+    pub available_bytes: Option<u64>,
+    /// Bytes that it shows, whichever dataset they are counted for.
+    #[serde(default)]
+    pub referenced_bytes: u64,
     /// Size of a volume.
     pub size_bytes: Option<u64>,
+    /// The snapshot that a clone began as.
+    #[serde(default)]
+    pub origin: Option<String>,
+    /// Clones of a snapshot.
+    #[serde(default)]
+    pub clones: Vec<String>,
     /// Properties in force.
     pub properties: Vec<PropertyReport>,
 }

@@ -111,11 +111,12 @@ impl Node {
     /// Serves the volumes that are set to be served after each import; notes those that cannot be.
     pub(crate) fn serve_kept(&self) {
         let volumes = self.pool().datasets().into_iter().filter(|info| info.kind == DatasetKind::Volume);
-        for info in volumes {
-            let Ok(volume) = Volume::open(&self.store, &info.name) else { continue };
+        let snapshots = self.pool().snapshots().into_iter().map(|info| info.name);
+        for name in volumes.map(|info| info.name).chain(snapshots) {
+            let Ok(volume) = Volume::open(&self.store, &name) else { continue };
             for Kept { address, is_read_only, access } in self.kept(&volume) {
-                if let Err(error) = self.serve(&info.name, &address, &access, is_read_only, false) {
-                    self.journal.note(format!("{} is not served: {}", info.name, chain(&error)));
+                if let Err(error) = self.serve(&name, &address, &access, is_read_only, false) {
+                    self.journal.note(format!("{name} is not served: {}", chain(&error)));
                 }
             }
         }

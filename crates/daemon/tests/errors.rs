@@ -367,8 +367,11 @@ fn requests_that_make_no_sense_are_refused_and_change_nothing() {
         (Request::Detach { device: "disk0".to_owned() }, "retry"),
         (Request::Remove { device: "disk0".to_owned() }, "invalid"),
         (Request::ResizeVolume { name: name(), size_bytes: 12345, is_forced: false }, "invalid"),
-        (Request::DestroyDataset { name: name(), is_recursive: false }, "retry"),
-        (Request::DestroyDataset { name: "tank/none".to_owned(), is_recursive: true }, "invalid"),
+        (Request::DestroyDataset { name: name(), is_recursive: false, is_dry: false }, "retry"),
+        (
+            Request::DestroyDataset { name: "tank/none".to_owned(), is_recursive: true, is_dry: false },
+            "invalid",
+        ),
     ] {
         assert_eq!(bench.refused(&request).kind, kind, "{request:?}: {:?}", bench.refused(&request));
     }
@@ -410,7 +413,7 @@ fn changes_of_datasets_at_one_time_all_succeed() {
                         with_parents: false,
                     });
                     if round % 2 == 0 {
-                        bench.ask(&Request::DestroyDataset { name, is_recursive: false });
+                        bench.ask(&Request::DestroyDataset { name, is_recursive: false, is_dry: false });
                     }
                 }
             });

@@ -2,6 +2,7 @@
 
 mod from;
 mod kind;
+mod words;
 
 use std::io;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use fastness_blkdev::BlockError;
 use fastness_remote::OpenError;
 
+use crate::error::words::of_when;
 use crate::ids::{DatasetId, Guid, ObjectId, Place, Txg};
 
 /// What went wrong with a pool.
@@ -339,6 +341,22 @@ pub enum PoolError {
     /// A dataset of that name exists.
     #[error("dataset {0} exists already")]
     Exists(String),
+    /// A snapshot that other volumes begin at.
+    #[error("{name} has clones: {}; destroy them first", clones.join(", "))]
+    HasClones {
+        /// The snapshot.
+        name: String,
+        /// Names of the clones.
+        clones: Vec<String>,
+    },
+    /// A volume cannot become what an older snapshot is while there are newer ones.
+    #[error("{name} is not the newest snapshot of its volume; newer: {}", newer.join(", "))]
+    NotNewest {
+        /// The snapshot.
+        name: String,
+        /// Names of the newer ones.
+        newer: Vec<String>,
+    },
     /// A dataset that has children, or is open; a device, or the pool, that something else needs.
     #[error("{name} is busy: {why}")]
     Busy {
@@ -363,17 +381,6 @@ pub enum PoolError {
         /// Size of the object now.
         size_bytes: u64,
     },
-}
-
-fn of_when(found: Option<Txg>, expected: Txg) -> String {
-    match found {
-        Some(found) if found < expected => {
-            let behind = expected.0 - found.0;
-            format!("from earlier: it ends with {found}, {behind} before that of the others, {expected}")
-        }
-        Some(found) => format!("from another import of the pool: its {found} is not that of the others"),
-        None => format!("from earlier: it does not say which txg it has, and the others have {expected}"),
-    }
 }
 
 impl PoolError {

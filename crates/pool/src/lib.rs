@@ -69,6 +69,7 @@ pub use namespace::dataset::{Dataset, DatasetInfo};
 pub use namespace::hold::DatasetHold;
 pub use namespace::props::{Compression, LogBias, Property, SyncMode};
 pub use namespace::settings::{FailMode, Feature};
+pub use namespace::shown::SnapshotInfo;
 pub use objects::extent::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 pub use objects::handle::Object;
 pub use objects::origin::Origin;

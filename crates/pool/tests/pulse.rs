@@ -11,8 +11,12 @@ use support::{Rig, Shape, manual};
 
 /// A pool with a thread whose txgs end when they are asked to.
 fn pool() -> (Arc<Rig>, Pool) {
+    pool_with(Duration::from_secs(600))
+}
+
+fn pool_with(txg_timeout: Duration) -> (Arc<Rig>, Pool) {
     let rig = Rig::fresh(1, 16 << 20, 0);
-    let options = PoolOptions { txg_timeout: Duration::from_secs(600), ..PoolOptions::default() };
+    let options = PoolOptions { txg_timeout, ..PoolOptions::default() };
     let pool = Pool::create("tank", &Shape::Single.specs(rig.all()), options).unwrap();
     (rig, pool)
 }
@@ -61,6 +65,24 @@ fn a_thread_that_waits_for_a_transaction_neither_rests_nor_beats() {
         sync.join().unwrap();
         assert!(until(&pool, |pulse| pulse.is_at_rest).beats > first.beats);
     });
+}
+
+/// The time of its txg is over, and nobody waits for it.
+#[test]
+fn a_thread_that_is_stuck_on_its_own_account_is_not_at_rest() {
+    let (_rig, pool) = pool_with(Duration::from_millis(20));
+    let stuck = pool.begin_tx().unwrap();
+    pool.create_dataset(&stuck, "tank/a", DatasetKind::Filesystem, &[]).unwrap();
+    while pool.open_txg() == stuck.txg() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let first = pool.pulse();
+    for _ in 0..50 {
+        assert_eq!(pool.pulse(), Pulse { is_at_rest: false, ..first });
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(stuck);
+    assert!(until(&pool, |pulse| pulse.is_at_rest).beats > first.beats);
 }
 
 #[test]

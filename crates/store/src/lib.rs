@@ -46,6 +46,7 @@
 //! # Code map
 //! ```text
 //! store         pool and log, datasets              log           the log of a pool, logs of datasets
+//! snapshots     snapshots, clones, rollback         destruction   in which order datasets can be destroyed
 //! dataset       changes, their records, receipts    logs          what a kind of logs has to be; kind_lwb,
 //! transact      the same for file systems: commits                kind_pmem
 //! dataset_log   what a dataset logs with: range
@@ -73,6 +74,7 @@ mod clear;
 mod config;
 mod dataset;
 mod dataset_log;
+mod destruction;
 mod error;
 mod handler;
 mod import;
@@ -90,6 +92,7 @@ mod replay;
 mod side;
 mod side_loss;
 mod sides;
+mod snapshots;
 mod source;
 mod space;
 mod store;
@@ -138,5 +141,7 @@ pub use fastness_pool::{
 };
 
 // What a pool and its logs say about themselves.
-pub use fastness_pool::{DamagedBlock, DatasetInfo, DeviceStatus, Place, PoolStatus, Pulse, ScrubReport};
+pub use fastness_pool::{
+    DamagedBlock, DatasetInfo, DeviceStatus, Place, PoolStatus, Pulse, ScrubReport, SnapshotInfo,
+};
 pub use fastness_zil::{ClaimSummary, LogCause, StatsSnapshot};

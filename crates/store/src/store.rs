@@ -13,6 +13,7 @@ use fastness_pool::{Dataset, DatasetKind, Pool, PoolError, Property, Tx, Txg};
 use fastness_sync::{read, write};
 
 use crate::dataset::OpenDataset;
+use crate::destruction::in_order;
 use crate::error::StoreError;
 use crate::import::Txgs;
 use crate::imported::{Imported, Kept, Reopen, Vdevs};
@@ -118,6 +119,10 @@ impl Store {
     }
 
     pub(crate) fn open(&self, imported: &Imported, dataset: Dataset) -> Result<OpenDataset, StoreError> {
+        if dataset.kind() == DatasetKind::Snapshot {
+            // It never changes, so it has no log.
+            return Ok(OpenDataset::new(imported.pool.clone(), dataset, None)?);
+        }
         self.options.kinds.check(&dataset)?;
         Ok(OpenDataset::new(imported.pool.clone(), dataset, imported.log.clone())?)
     }
@@ -170,19 +175,22 @@ impl Store {
         Ok((open, filled))
     }
 
-    /// Destroys datasets in one step, with their logs; parents come before their children in `names`. Returns
+    /// Destroys datasets and snapshots in one step, with their logs; parents come before their children in
+    /// `names`, snapshots and clones anywhere. Returns
     /// the logs that could not be destroyed, with the error: their records turn out to belong to no dataset,
     /// and are collected with their txgs.
     ///
     /// Persistence: durable on return. A crash during the call may leave some of them.
     ///
     /// # Errors
-    /// Those of [`Pool::destroy_dataset`], such as [`PoolError::Busy`] for one that is open: none is
+    /// Those of [`Pool::destroy_dataset`], such as [`PoolError::Busy`] for one that is open, and
+    /// [`PoolError::HasClones`]: none is
     /// destroyed, unless it was opened during the call.
     pub fn destroy_datasets(&self, mut names: Vec<String>) -> Result<Vec<(String, StoreError)>, StoreError> {
         let _clearing = read(&self.clearing);
         let Imported { pool, log } = self.imported();
         names.iter().try_for_each(|name| pool.dataset(name)?.check_unused())?;
+        names = in_order(&pool, names)?;
         let members = log.as_ref().map(|log| (log, log.members()));
         let mut left = Vec::new();
         // A change that is retried half-way continues where it stopped.

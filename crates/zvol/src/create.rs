@@ -39,7 +39,8 @@ impl FrontEnd for Volume {
 
     fn open(dataset: OpenDataset) -> Result<Volume> {
         let name = || dataset.dataset().name();
-        if dataset.dataset().kind() != DatasetKind::Volume {
+        // A snapshot is a volume that refuses changes.
+        if !matches!(dataset.dataset().kind(), DatasetKind::Volume | DatasetKind::Snapshot) {
             return Err(VolumeError::NotAVolume { name: name() });
         }
         let data = dataset.dataset().object(DATA).map_err(|error| match error {
@@ -71,8 +72,8 @@ impl Volume {
         Ok(Volume::new(dataset, data))
     }
 
-    /// Opens a volume; it can be opened several times at once. The handle belongs to the current import of
-    /// the pool; see [`Store::attach`].
+    /// Opens a volume, or a snapshot of one, which refuses changes; it can be opened several times at once.
+    /// The handle belongs to the current import of the pool; see [`Store::attach`].
     ///
     /// # Errors
     /// [`VolumeError::NotAVolume`]; [`PoolError::NoDataset`].

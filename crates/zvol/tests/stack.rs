@@ -5,7 +5,7 @@
 //! steps it takes, and how often (a swarm):
 //! - Writes, zeroes and discards of any alignment, flushes and txgs, on volumes with blocks of 512 bytes to
 //!   128 KiB, by several clients, one after the other or at one time. Volumes are made, closed, opened,
-//!   resized and destroyed.
+//!   resized and destroyed. Snapshots of them are made, cloned, gone back to and destroyed.
 //! - Files beside them: everything of `crates/zpl/tests/simulation`, syncs, several clients at one time, some
 //!   under a quota.
 //! - Pools of every layout, some of them full. The kind of the log changes, and its vdevs, regions and sides.
@@ -33,6 +33,8 @@
 //!    change up to the border of a block, each with what it read back, or stored in the pool, at the commit.
 //!    A write with FUA then makes durable what came before it, too.
 //! 4. A volume whose making returned is there; another is whole or not.
+//! 5. A snapshot holds exactly what its volume held when it was asked for, whatever of that was durable; and
+//!    is there if its making returned. A volume that was rolled back is what it was, or what the snapshot is.
 //!
 //! What must hold of files: see `tree`; and their check finds nothing.
 //!
@@ -83,6 +85,8 @@ mod schedule;
 mod shape;
 #[path = "stack/shorten.rs"]
 mod shorten;
+#[path = "stack/snapshots.rs"]
+mod snapshots;
 #[path = "stack/suspend.rs"]
 mod suspend;
 #[path = "stack/tree.rs"]

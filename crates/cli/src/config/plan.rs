@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use fastness_daemon::{Address, MountRequest, absolute as absolute_device};
+use fastness_daemon::{AccessRequest, Address, MountRequest, absolute as absolute_device};
 use toml::de::DeTable;
 
 use super::keys::{Keys, Mistake, Source, Span, absolute};
+use super::shared::{Shared, access};
 use crate::connect::pool_of;
 use crate::files::mount_options;
 use crate::start::BoundArgs;
@@ -46,6 +47,8 @@ pub(crate) struct VolumePlan {
     pub(crate) name: String,
     /// None for a socket of its own in the folder of sockets.
     pub(crate) address: Option<Address>,
+    /// Which clients are served.
+    pub(crate) access: AccessRequest,
     pub(crate) is_read_only: bool,
 }
 
@@ -100,8 +103,9 @@ pub(super) fn read(text: &str) -> Result<Config, Vec<Mistake>> {
     }
     // Names, addresses and paths that are taken.
     let mut taken = BTreeMap::new();
+    let mut shared = Shared::default();
     for keys in keys.list(&mut source, "volumes") {
-        volume(&mut source, keys, &mut config, &mut taken);
+        volume(&mut source, keys, &mut config, (&mut taken, &mut shared));
     }
     for keys in keys.list(&mut source, "mounts") {
         mount(&mut source, keys, &mut config, &mut taken);
@@ -167,24 +171,43 @@ fn pool_for<'c>(
     found
 }
 
-fn volume(source: &mut Source<'_>, mut keys: Keys<'_, '_>, config: &mut Config, taken: &mut Taken) {
+fn volume(
+    source: &mut Source<'_>,
+    mut keys: Keys<'_, '_>,
+    config: &mut Config,
+    (taken, shared): (&mut Taken, &mut Shared),
+) {
     let name = keys.text(source, "name");
     let socket = keys.path(source, "socket");
     let vhost_user = keys.path(source, "vhost-user");
     let tcp = keys.address(source, "tcp");
     let is_read_only = keys.flag(source, "read-only").unwrap_or_default();
+    let access = access(source, &mut keys);
+    if vhost_user.is_some() && access != AccessRequest::default() {
+        source.wrong(&keys.span, "a virtual machine is served without tls-dir and insecure");
+    }
+    let called = name.as_ref().map_or("", |(name, _)| name);
+    let mut joins =
+        |source: &mut Source<'_>, at: &str, span: &Span| shared.joins(source, (at, span), called, &access);
     if [socket.is_some(), vhost_user.is_some(), tcp.is_some()].iter().filter(|is_set| **is_set).count() > 1 {
         source
             .wrong(&keys.span, "a volume is served at one of socket, tcp and vhost-user: repeat [[volumes]]");
     }
-    for (path, span) in socket.iter().chain(&vhost_user) {
+    for ((path, span), is_nbd) in
+        socket.iter().map(|at| (at, true)).chain(vhost_user.iter().map(|at| (at, false)))
+    {
         if let Err(error) = std::os::unix::net::SocketAddr::from_pathname(path) {
             source.wrong(span, format!("{} cannot be a socket: {error}", path.display()));
         }
-        take(source, taken, &path.display().to_string(), "volume", span);
+        let at = path.display().to_string();
+        if !is_nbd || !joins(source, &at, span) {
+            take(source, taken, &at, "volume", span);
+        }
     }
     if let Some((address, span)) = tcp.as_ref().filter(|(address, _)| address.port() != 0) {
-        take(source, taken, &address.to_string(), "volume", span);
+        if !joins(source, &address.to_string(), span) {
+            take(source, taken, &address.to_string(), "volume", span);
+        }
         if config.metrics == Some(*address) {
             source.wrong(span, format!("{address} is taken already, by [metrics]"));
         }
@@ -204,7 +227,7 @@ fn volume(source: &mut Source<'_>, mut keys: Keys<'_, '_>, config: &mut Config, 
         take(source, taken, &format!("the socket of {}", name.0), "volume", &name.1);
     }
     if let Some(pool) = pool_for(source, config, &name) {
-        pool.volumes.push(VolumePlan { name: name.0, address, is_read_only });
+        pool.volumes.push(VolumePlan { name: name.0, address, access, is_read_only });
     }
 }
 

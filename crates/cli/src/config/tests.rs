@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fastness_daemon::Address;
+use fastness_daemon::{AccessRequest, Address};
 
 use super::plan::read;
 use super::{Config, EXAMPLE};
@@ -16,7 +16,7 @@ fn the_example_is_right_as_it_is_and_with_each_key() {
     assert!(right(EXAMPLE).pools.is_empty());
     let config = right(&EXAMPLE.replace("#k ", ""));
     let [pool] = &config.pools[..] else { panic!("{config:?}") };
-    assert_eq!((pool.volumes.len(), pool.mounts.len(), pool.devices.len()), (3, 1, 2));
+    assert_eq!((pool.volumes.len(), pool.mounts.len(), pool.devices.len()), (4, 1, 2));
     assert_eq!(config.metrics, Some("127.0.0.1:9749".parse().unwrap()));
     // The defaults that it shows are those that are used.
     let defaults = &right("[pools.tank]").pools[0];
@@ -91,6 +91,7 @@ fn each_mistake_is_said_with_its_line() {
         (volume, "tcp = \"here\"", "name = \"tank/a\"", "tcp: here is neither a port nor"),
         (volume, "tcp = 70000", "name = \"tank/a\"", "tcp: 70000 is no port"),
         (volume, "socket = \"a.sock\"", "name = \"tank/a\"", "a.sock is no path from the root"),
+        (volume, "tls-dir = \"pki\"", "name = \"tank/a\"", "pki is no path from the root"),
         (mount, "path = \"home\"", "name = \"tank/a\"", "home is no path from the root"),
         (mount, "options = [\"fast\"]", "name = \"tank/a\"\npath = \"/a\"", "fast is no option of a mount"),
     ] {
@@ -147,6 +148,40 @@ path = "/d"
         "/d is taken already, by a mount",
     ]) {
         assert!(said.contains(part), "{said} has not {part}");
+    }
+}
+
+#[test]
+fn volumes_of_a_pool_share_an_address_if_their_clients_are_the_same() {
+    let volume = |name: &str, more: &str| format!("[[volumes]]\nname = \"{name}\"\n{more}\n");
+    let file = |volumes: &[String]| format!("[pools.tank]\n[pools.lake]\n{}", volumes.concat());
+    let tls = "tcp = \"0.0.0.0:1\"\ntls-dir = \"/pki\"\ntls-verify-peer = true";
+    let config =
+        right(&file(&[volume("tank/a", tls), volume("tank/b", tls), volume("tank/c", "socket = \"/s\"")]));
+    let volumes = &config.pools.iter().find(|pool| pool.name == "tank").unwrap().volumes;
+    assert_eq!(volumes[0].address, volumes[1].address);
+    let access =
+        AccessRequest { tls_dir: Some("/pki".to_owned()), verifies_clients: true, is_insecure: false };
+    assert_eq!((&volumes[0].access, &volumes[1].access), (&access, &access));
+    assert_eq!(volumes[2].access, AccessRequest::default());
+    for (volumes, said) in [
+        (
+            [volume("tank/a", tls), volume("lake/b", tls)],
+            "0.0.0.0:1 is taken already, by a volume of another pool",
+        ),
+        ([volume("tank/a", tls), volume("tank/a", tls)], "0.0.0.0:1 is taken already, by a volume above"),
+        ([volume("tank/a", tls), volume("tank/b", "tcp = \"0.0.0.0:1\"")], "with another tls-dir"),
+        (
+            [volume("tank/a", "socket = \"/s\""), volume("tank/b", "vhost-user = \"/s\"")],
+            "/s is taken already",
+        ),
+        ([volume("tank/a", "tcp = 1"), volume("tank/b", "tcp = 2\ntls-verify-peer = true")], "tls-dir"),
+        ([volume("tank/a", "tcp = 1"), volume("tank/b", &format!("{tls}\ninsecure = true"))], "without TLS"),
+        ([volume("tank/a", ""), volume("tank/b", "vhost-user = \"/v\"\ninsecure = true")], "virtual machine"),
+    ] {
+        let mistakes = read(&file(&volumes)).unwrap_err();
+        assert_eq!(mistakes.len(), 1, "{volumes:?}: {mistakes:?}");
+        assert!(mistakes[0].text.contains(said), "{mistakes:?}");
     }
 }
 

@@ -6,9 +6,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use fastness_base::chain;
-use fastness_daemon::{
-    AccessRequest, Address, Control, Ending, ImportWatch, Level, Node, run_dir, say, volume_socket,
-};
+use fastness_daemon::{Address, Control, Ending, ImportWatch, Level, Node, run_dir, say, volume_socket};
 
 use crate::config::PoolPlan;
 use crate::error::{CliError, Context, Result};
@@ -93,7 +91,7 @@ fn serve(plan: &PoolPlan, node: &Node) {
             if served.iter().any(|known| known.volume == *name && known.address == address) {
                 return Ok(());
             }
-            node.serve(name, &address, &AccessRequest::default(), volume.is_read_only, false)
+            node.serve(name, &address, &volume.access, volume.is_read_only, false)
                 .map(drop)
                 .map_err(CliError::from)
         });

@@ -29,6 +29,8 @@ impl PoolError {
             | PoolError::MissingSide { .. }
             | PoolError::MissingLog { .. } => ErrorKind::MediaFailed,
             PoolError::Busy { .. }
+            | PoolError::HasClones { .. }
+            | PoolError::NotNewest { .. }
             | PoolError::NoThread(_)
             | PoolError::LogInUse { .. }
             | PoolError::Overtaken { .. }

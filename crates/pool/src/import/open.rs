@@ -1,7 +1,7 @@
 //! Creating and importing pools.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::{Database, ReadableDatabase, ReadableTable};
 
@@ -13,6 +13,7 @@ use crate::ids::{Guid, Txg};
 use crate::import::find::{Found, find};
 use crate::import::options::{Host, ImportOptions, VdevSpec};
 use crate::log_space::blocks::LogBlocks;
+use crate::metadata::branches::Branches;
 use crate::metadata::file::MetaFile;
 use crate::metadata::references;
 use crate::metadata::snapshot::Snapshot;
@@ -81,7 +82,8 @@ impl Pool {
         };
         let shared = open_shared(config, Arc::new(Vdevs::new(built)), None, options, true)?;
         shared.txgs.changes(Txg(1)).datasets.insert(1, Some(row.encode()));
-        add_dataset(&mut fastness_sync::order::write(&shared.datasets.namespace), 1, row, (1, 0));
+        let none = Branches::default();
+        add_dataset(&mut fastness_sync::order::write(&shared.datasets.namespace), 1, row, (1, 0), &none);
         fastness_sync::order::write(&shared.datasets.namespace).next_id = 2;
         read(&shared.datasets.namespace).refresh(1);
         shared.sync_txg()?;
@@ -188,7 +190,8 @@ fn open_shared(
     let mut namespace = Namespace::default();
     // Not locked meanwhile: reading the tables takes the lock of the engine's file.
     let mut loading = std::mem::take(&mut *lock(&allocator));
-    load_rows(&database, synced, &mut namespace, &mut loading)?;
+    let branches = Branches::load(&database.begin_read()?)?;
+    load_rows(&database, synced, &mut namespace, &mut loading, &branches)?;
     *lock(&allocator) = loading;
     namespace.name_root(&config.name);
     let damage = damaged::load(&database)?;
@@ -209,7 +212,8 @@ fn open_shared(
     let pipeline = Pipeline::new(synced, options.dirty_max_bytes);
     pipeline.add_dirty(cleared.len() as u64 * RANGE_BYTES);
     let has_cleared = !cleared.is_empty();
-    let snapshot = Snapshot::take(&database, Arc::new(cleared))?;
+    let has_pruning = branches.has_pruning();
+    let snapshot = Snapshot::take(&database, Arc::new(cleared), Arc::new(branches))?;
     let settings = match namespace.root() {
         Some(root) => {
             Settings::of_stored(snapshot.aux.get((root, SETTINGS))?.as_ref().map(|row| row.value()))?
@@ -224,7 +228,7 @@ fn open_shared(
         tables: Tables::new(meta, database, snapshot),
         datasets: Datasets::new(namespace, synced, settings),
         txgs: Txgs::new(pipeline, packers),
-        backlog: Backlog::new(has_doomed, has_cleared),
+        backlog: Backlog::new(has_doomed, has_cleared, has_pruning),
         blocks: Blocks::new(options.cache_bytes, options.dirty_max_bytes),
         damage: Mutex::new(damage),
         is_closed: AtomicBool::new(false),
@@ -238,9 +242,17 @@ fn packers() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(8)
 }
 
-fn add_dataset(namespace: &mut Namespace, id: u64, row: DatasetRow, (next_object, used): (u64, u64)) {
+fn add_dataset(
+    namespace: &mut Namespace,
+    id: u64,
+    row: DatasetRow,
+    (next_object, used): (u64, u64),
+    branches: &Branches,
+) {
     namespace.children.insert((row.parent, row.name.clone()), id);
-    namespace.by_id.insert(id, Arc::new(DatasetCore::new(id, Txg(0), row, next_object, used)));
+    let core = DatasetCore::new(id, Txg(0), row, next_object, used);
+    core.has_snapshots.store(branches.has_past(id), Ordering::SeqCst);
+    namespace.by_id.insert(id, Arc::new(DatasetCore { base: branches.base(id), ..core }));
 }
 
 /// Loads what is kept in memory: datasets and free space.
@@ -249,6 +261,7 @@ fn load_rows(
     synced: Txg,
     namespace: &mut Namespace,
     allocator: &mut Allocator,
+    branches: &Branches,
 ) -> Result<()> {
     let transaction = database.begin_read()?;
     let numbers = transaction.open_table(NUMBERS)?;
@@ -265,7 +278,7 @@ fn load_rows(
     for row in transaction.open_table(DATASETS)?.iter()? {
         let (id, row) = row?;
         let usage = usage.get(id.value())?.map_or((1, 0), |usage| usage.value());
-        add_dataset(namespace, id.value(), DatasetRow::decode(row.value())?, usage);
+        add_dataset(namespace, id.value(), DatasetRow::decode(row.value())?, usage, branches);
     }
     if let Some(root) = namespace.root() {
         namespace.refresh(root);

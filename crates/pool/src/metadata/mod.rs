@@ -1,17 +1,21 @@
 //! The tables of a pool, and the file that the engine keeps them in.
 //!
 //! ```text
+//! branches      which snapshots and clones there are
 //! engine_error  errors of the engine, as errors of the pool
 //! file          the file under the tables
 //! groups        rows of extents
+//! past          rows of extents as snapshots see them
 //! references    how many blocks name one place
 //! snapshot      the tables as of one txg
 //! tables        the tables and their rows
 //! ```
 
+pub(crate) mod branches;
 pub(crate) mod engine_error;
 pub(crate) mod file;
 pub(crate) mod groups;
+pub(crate) mod past;
 pub(crate) mod references;
 pub(crate) mod snapshot;
 pub(crate) mod tables;

@@ -7,6 +7,8 @@ use crate::error::{PoolError, Result};
 use crate::namespace::props::{Property, Values};
 
 pub(crate) type ExtentKey = (u64, u64, u64);
+/// Branch, object, group, txg.
+pub(crate) type PastKey = (u64, u64, u64, u64);
 /// Dataset, table, key, number of the fragment.
 pub(crate) type RowKey = (u64, u8, &'static [u8], u16);
 type Table<K, V> = TableDefinition<'static, K, V>;
@@ -39,6 +41,17 @@ pub(crate) const NUMBERS: Table<&str, u64> = Table::new("numbers");
 pub(crate) const DAMAGED: Table<ExtentKey, (u64, u64)> = Table::new("damaged");
 /// Place → number of blocks that are stored there, 2 or more (`references`). Exists only once there was any.
 pub(crate) const REFERENCES: Table<u64, u64> = Table::new("references");
+/// Snapshot or clone → branch, txg, snapshot (`branches`). This and the next four exist only once there was a
+/// snapshot.
+pub(crate) const BASES: Table<u64, (u64, u64, u64)> = Table::new("bases");
+/// Snapshot, object, first block → end, txg: what was cleared, but not yet freed, when it was made.
+pub(crate) const HOLES: Table<ExtentKey, (u64, u64)> = Table::new("holes");
+/// Branch → object and group: where pruning goes on.
+pub(crate) const PRUNING: Table<u64, (u64, u64)> = Table::new("pruning");
+/// Branch, object, group, txg → extents: rows as they were (`past`).
+pub(crate) const PAST: Table<PastKey, &[u8]> = Table::new("past");
+/// Dataset → bytes that it shows, whoever owns them; for snapshots, clones, and volumes that had a snapshot.
+pub(crate) const SHOWN: Table<u64, u64> = Table::new("shown");
 /// In [`NUMBERS`]: the number of damaged blocks that are not listed.
 pub(crate) const DAMAGED_UNLISTED: &str = "damaged and not listed";
 /// In [`NUMBERS`]: the txg that committed.
@@ -62,6 +75,9 @@ pub(crate) fn create_all(transaction: &redb::WriteTransaction) -> Result<()> {
     Ok(())
 }
 
+/// Number of [`DatasetKind::Snapshot`].
+const SNAPSHOT: u8 = 128;
+
 /// What a dataset is used for. The pool itself treats all kinds alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DatasetKind {
@@ -71,6 +87,8 @@ pub enum DatasetKind {
     Volume,
     /// Files.
     Filesystem,
+    /// A snapshot of a volume: never changes.
+    Snapshot,
     /// Of another owner; numbers from 3 on, as they are stored. No dataset is created with another number.
     Other(u8),
 }
@@ -81,6 +99,7 @@ impl DatasetKind {
             DatasetKind::Folder => 0,
             DatasetKind::Volume => 1,
             DatasetKind::Filesystem => 2,
+            DatasetKind::Snapshot => SNAPSHOT,
             DatasetKind::Other(number) => number,
         }
     }
@@ -90,6 +109,7 @@ impl DatasetKind {
             0 => DatasetKind::Folder,
             1 => DatasetKind::Volume,
             2 => DatasetKind::Filesystem,
+            SNAPSHOT => DatasetKind::Snapshot,
             number => DatasetKind::Other(number),
         }
     }
@@ -111,6 +131,7 @@ impl std::fmt::Display for DatasetKind {
             DatasetKind::Folder => f.write_str("folder"),
             DatasetKind::Filesystem => f.write_str("filesystem"),
             DatasetKind::Volume => f.write_str("volume"),
+            DatasetKind::Snapshot => f.write_str("snapshot"),
             DatasetKind::Other(number) => write!(f, "{number}"),
         }
     }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, Txg};
 use crate::metadata::tables::{DatasetKind, DatasetRow};
-use crate::namespace::names::check_component;
+use crate::namespace::add::New;
+use crate::namespace::names::split;
 use crate::namespace::props::{Compression, LogBias, Property, SyncMode, Values};
 use crate::pool::{Pool, Tx};
 use crate::rows::layer::Rows;
@@ -58,15 +59,11 @@ impl DatasetCore {
             rows: Rows::default(),
             holds: AtomicUsize::new(0),
             is_destroyed: AtomicBool::new(false),
+            base: None,
+            has_snapshots: AtomicBool::new(false),
+            is_rolled_back: AtomicBool::new(false),
         }
     }
-}
-
-fn split(name: &str) -> Result<(&str, &str)> {
-    let (parent, last) =
-        name.rsplit_once('/').ok_or_else(|| PoolError::invalid("name of a dataset", name))?;
-    check_component(last)?;
-    Ok((parent, last))
 }
 
 impl Pool {
@@ -100,11 +97,12 @@ impl Pool {
         changes.aux.insert((dataset.0, key.to_vec()), value.map(<[u8]>::to_vec));
     }
 
-    /// All datasets, parents before children, by name.
+    /// All datasets but snapshots, parents before children, by name.
     pub fn datasets(&self) -> Vec<DatasetInfo> {
         let namespace = read(&self.shared.datasets.namespace);
         let info = |id: &u64| namespace.info(*id);
         let mut all: Vec<_> = namespace.by_id.keys().map(info).collect();
+        all.retain(|info| info.kind != DatasetKind::Snapshot);
         all.sort_by(|a, b| a.name.split('/').cmp(b.name.split('/')));
         all
     }
@@ -123,47 +121,26 @@ impl Pool {
         properties: &[(Property, u64)],
     ) -> Result<Dataset> {
         kind.check()?;
-        let (parent, last) = split(name)?;
-        let mut values = Values::default();
-        for (property, value) in properties {
-            property.check(*value)?;
-            values.set(*property, Some(*value));
+        if kind == DatasetKind::Snapshot {
+            return Err(PoolError::invalid("kind of a new dataset", kind));
         }
         let mut namespace = write(&self.shared.datasets.namespace);
-        namespace.check_order(tx.txg())?;
-        let parent = namespace.find(parent).ok_or_else(|| PoolError::NoDataset(parent.to_owned()))?;
-        let key = (parent.id.0, last.to_owned());
-        if namespace.children.contains_key(&key) {
-            return Err(PoolError::Exists(name.to_owned()));
-        }
-        if let Some(bytes) = values.get(Property::Reservation) {
-            self.shared.check_reservation(&namespace, (name, None), bytes)?;
-        }
-        let charge = Charge::dataset();
-        self.shared.reserve_rows(&mut self.shared.txgs.changes(tx.txg()), charge, tx.claim(Claim::Data))?;
-        let id = namespace.next_id;
-        namespace.next_id += 1;
-        let row = DatasetRow { parent: parent.id.0, kind, name: last.to_owned(), values };
-        self.shared.note_dataset(&mut namespace, tx, id, Some(&row));
-        let core = Arc::new(DatasetCore::new(id, tx.txg(), row, 1, 0));
-        namespace.by_id.insert(id, core.clone());
-        namespace.children.insert(key, id);
-        self.shared.space.room.set_datasets(namespace.by_id.len());
-        namespace.refresh(id);
-        if read(&core.row).has_limit() {
-            self.shared.datasets.note_limit();
-        }
+        let new = New { kind, properties, next_object: 1, charge: Charge::dataset(), base: |_| None };
+        let core = self.shared.add_dataset(&mut namespace, tx, name, new)?;
         Ok(Dataset { shared: self.shared.clone(), core })
     }
 
-    /// Destroys a dataset with its objects and tables; the space is freed in the following txgs, in bounded
-    /// steps.
+    /// Destroys a dataset with its objects and tables, or a snapshot; the space is freed in the following
+    /// txgs, in bounded steps.
     ///
     /// # Errors
-    /// [`PoolError::Busy`] if it has datasets below it, is [held](Dataset::hold) or has open objects, or is
-    /// the root; [`PoolError::Overtaken`]; [`PoolError::NoSpace`] while a great deal is being destroyed:
-    /// [`reclaim`](Self::reclaim) helps.
+    /// [`PoolError::Busy`] if it has datasets below it, or snapshots, is [held](Dataset::hold) or has open
+    /// objects, or is the root; [`PoolError::HasClones`]; [`PoolError::Overtaken`]; [`PoolError::NoSpace`]
+    /// while a great deal is being destroyed: [`reclaim`](Self::reclaim) helps.
     pub fn destroy_dataset(&self, tx: &Tx, name: &str) -> Result<()> {
+        if name.contains('@') {
+            return self.destroy_snapshot(tx, name);
+        }
         let mut namespace = write(&self.shared.datasets.namespace);
         namespace.check_order(tx.txg())?;
         let core = namespace.find(name).ok_or_else(|| PoolError::NoDataset(name.to_owned()))?;
@@ -172,6 +149,9 @@ impl Pool {
             Ok((_, last)) => (read(&core.row).parent, last),
             Err(_) => return busy("it is the root of the pool"),
         };
+        if !namespace.snapshots(core.id.0).is_empty() {
+            return busy("it has snapshots");
+        }
         if namespace.tree(core.id.0).len() > 1 {
             return busy("it has datasets below it");
         }
@@ -211,6 +191,9 @@ impl Pool {
         let core = namespace.find(from).ok_or_else(|| PoolError::NoDataset(from.to_owned()))?;
         let (_, old) = split(from)?;
         let (parent, new) = split(to)?;
+        if new.starts_with('@') || old.starts_with('@') {
+            return Err(PoolError::invalid("name of a dataset to rename", from));
+        }
         let parent = namespace.find(parent).ok_or_else(|| PoolError::NoDataset(parent.to_owned()))?;
         if namespace.tree(core.id.0).contains(&parent.id.0) {
             return Err(PoolError::invalid("new name of a dataset", to));
@@ -237,15 +220,6 @@ impl Namespace {
     fn info(&self, id: u64) -> DatasetInfo {
         let kind = read(&self.by_id[&id].row).kind;
         DatasetInfo { name: self.path(id), id: DatasetId(id), kind, used_bytes: self.referenced(id, false) }
-    }
-}
-
-impl Shared {
-    /// Records a row for the transaction's txg. The caller holds the namespace exclusively and has checked
-    /// the order.
-    fn note_dataset(&self, namespace: &mut Namespace, tx: &Tx, id: u64, row: Option<&DatasetRow>) {
-        namespace.newest = Some(tx.txg());
-        self.txgs.changes(tx.txg()).datasets.insert(id, row.map(DatasetRow::encode));
     }
 }
 
@@ -280,7 +254,7 @@ impl Dataset {
         if let Some(value) = value {
             property.check(value)?;
         }
-        if property == Property::VolBlockSize {
+        if property == Property::VolBlockSize || self.kind() == DatasetKind::Snapshot {
             return Err(PoolError::invalid("property to change", property.name()));
         }
         let mut namespace = write(&self.shared.datasets.namespace);

@@ -40,6 +40,7 @@ impl Dataset {
         // It is destroyed under this lock: not between the look and the count.
         let _namespace = read(&self.shared.datasets.namespace);
         self.check_exists()?;
+        self.check_not_rolled_back()?;
         self.core.holds.fetch_add(1, Ordering::SeqCst);
         Ok(DatasetHold(self.core.clone()))
     }

@@ -11,3 +11,15 @@ pub(crate) fn check_component(name: &str) -> Result<()> {
         && name.chars().all(|c| c.is_alphanumeric() || "-_.:".contains(c));
     if is_valid { Ok(()) } else { Err(PoolError::invalid("name of a dataset", name)) }
 }
+
+/// The name of the parent and the last part, which begins with `@` for a snapshot.
+pub(super) fn split(name: &str) -> Result<(&str, &str)> {
+    let invalid = || PoolError::invalid("name of a dataset", name);
+    if let Some((volume, snapshot)) = name.split_once('@') {
+        check_component(snapshot).map_err(|_| invalid())?;
+        return Ok((volume, &name[volume.len()..]));
+    }
+    let (parent, last) = name.rsplit_once('/').ok_or_else(invalid)?;
+    check_component(last)?;
+    Ok((parent, last))
+}

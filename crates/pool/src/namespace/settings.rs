@@ -64,25 +64,33 @@ pub enum Feature {
     LogDevice,
     /// Several blocks may be stored in one place: who frees one has to look at how many there are.
     SharedBlocks,
+    /// Volumes have had snapshots: a block that a row no longer has may still be needed.
+    Snapshots,
+    /// Volumes have begun as clones: what has no row may be stored all the same.
+    Clones,
 }
 
 impl Feature {
     /// All features that this program knows.
-    pub const ALL: [Feature; 2] = [Feature::LogDevice, Feature::SharedBlocks];
+    pub const ALL: [Feature; 4] =
+        [Feature::LogDevice, Feature::SharedBlocks, Feature::Snapshots, Feature::Clones];
 
     /// Name as stored.
     pub fn name(self) -> &'static str {
         match self {
             Feature::LogDevice => "log_device",
             Feature::SharedBlocks => "shared_blocks",
+            Feature::Snapshots => "snapshots",
+            Feature::Clones => "clones",
         }
     }
 
-    /// Whether a program that does not know the feature may read the pool: all synced data is where it always
-    /// is.
+    /// Whether a program that does not know the feature may read the pool: all that it knows is where it
+    /// always is.
     pub(super) fn is_read_only_compatible(self) -> bool {
         match self {
-            Feature::LogDevice | Feature::SharedBlocks => true,
+            Feature::LogDevice | Feature::SharedBlocks | Feature::Snapshots => true,
+            Feature::Clones => false,
         }
     }
 }

@@ -67,6 +67,26 @@ impl Cleared {
         range.is_some_and(|(_, (end, txg))| block < *end && extent.birth < *txg)
     }
 
+    /// The ranges of a dataset.
+    pub(crate) fn of(&self, dataset: u64) -> Vec<(ExtentKey, (u64, Txg))> {
+        self.0
+            .range((dataset, 0, 0)..=(dataset, u64::MAX, u64::MAX))
+            .map(|(key, value)| (*key, *value))
+            .collect()
+    }
+
+    /// Adds a range that overlaps no other.
+    pub(crate) fn put(&mut self, key: ExtentKey, value: (u64, Txg)) {
+        self.0.insert(key, value);
+    }
+
+    /// Removes the ranges of a dataset; returns their keys.
+    pub(crate) fn drop_all(&mut self, dataset: u64) -> Vec<ExtentKey> {
+        let keys: Vec<_> = self.of(dataset).into_iter().map(|(key, _)| key).collect();
+        self.0.retain(|key, _| key.0 != dataset);
+        keys
+    }
+
     /// The first range at or after `from`.
     fn first_from(&self, from: ExtentKey) -> Option<(ExtentKey, u64, Txg)> {
         self.0.range(from..).next().map(|(key, (end, txg))| (*key, *end, *txg))
@@ -108,6 +128,21 @@ impl Clearing {
             }
         }
         self.set(key(blocks.start), Some((blocks.end, txg)));
+    }
+
+    /// The ranges of a dataset.
+    pub(crate) fn of(&self, dataset: u64) -> Vec<(ExtentKey, (u64, Txg))> {
+        self.ranges.of(dataset)
+    }
+
+    /// Gives a dataset these ranges in place of its own.
+    pub(crate) fn replace(&mut self, dataset: u64, ranges: &[(ExtentKey, (u64, Txg))]) {
+        for (key, _) in self.of(dataset) {
+            self.set(key, None);
+        }
+        for ((_, object, first), value) in ranges {
+            self.set((dataset, *object, *first), Some(*value));
+        }
     }
 
     /// The next range, wrapping around.

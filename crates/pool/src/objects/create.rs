@@ -28,7 +28,7 @@ impl Dataset {
     pub fn create_object(&self, tx: &Tx) -> Result<Object> {
         let property = match self.kind() {
             DatasetKind::Folder | DatasetKind::Filesystem | DatasetKind::Other(_) => Property::RecordSize,
-            DatasetKind::Volume => Property::VolBlockSize,
+            DatasetKind::Volume | DatasetKind::Snapshot => Property::VolBlockSize,
         };
         self.new_object(tx, self.allot_object(), self.get(property).0 as u32)
     }
@@ -98,6 +98,7 @@ impl Dataset {
         let none = || PoolError::NoObject { dataset: self.core.id, object: id };
         let mut objects = lock(&self.core.objects);
         self.check_exists()?;
+        self.check_not_rolled_back()?;
         let core = match objects.get(&id).and_then(std::sync::Weak::upgrade) {
             Some(core) if core.is_destroyed.load(Ordering::SeqCst) => return Err(none()),
             Some(core) => core,

@@ -77,6 +77,7 @@ impl Object {
         let claim = if parts > 0 { Claim::Part } else { Claim::Free };
         let counts =
             self.rows_of_counts(tx, &contents, &(0..0), &zeroed.whole) + parts * u64::from(self.may_share());
+        let counts = counts + self.rows_of_past_cleared(parts);
         let held = self.hold_room(tx, &contents, claim, (parts, parts), &zeroed.whole, counts)?;
         let index = self.layer(&mut contents, tx);
         let done = self.zero_parts(&mut contents, index, &zeroed);

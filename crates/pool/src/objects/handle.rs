@@ -178,7 +178,9 @@ impl Object {
         if !may_grow && end > contents.size_bytes {
             return Err(PoolError::BeyondEnd { end, size_bytes: contents.size_bytes });
         }
-        let counts = self.rows_of_counts(tx, &contents, &blocks, &(0..0)) + copied.len() as u64;
+        let counts = self.rows_of_counts(tx, &contents, &blocks, &(0..0))
+            + self.rows_of_past(tx, &contents, &blocks)
+            + copied.len() as u64;
         let held = self.hold_room(tx, &contents, Claim::Data, (count, last - first + 1), &(0..0), counts)?;
         let index = self.layer(&mut contents, tx);
         if is_ready && index + 1 == contents.layers.len() {

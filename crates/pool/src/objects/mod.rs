@@ -8,6 +8,7 @@
 //! cut       punch, truncate
 //! extent    blocks on the medium, compression
 //! handle    reads and writes by users
+//! kept      what is charged for rows that snapshots keep
 //! object    layers in DRAM
 //! origin    where copied bytes came from
 //! ranges    a set of numbers
@@ -25,6 +26,7 @@ pub(crate) mod create;
 pub(crate) mod cut;
 pub(crate) mod extent;
 pub(crate) mod handle;
+pub(crate) mod kept;
 pub(crate) mod object;
 pub(crate) mod origin;
 pub(crate) mod ranges;

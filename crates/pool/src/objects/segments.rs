@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::metadata::groups::decode_row;
 use crate::objects::extent::GROUP_BLOCKS;
 use crate::objects::handle::Object;
 use crate::objects::object::{Contents, Found};
@@ -11,6 +10,8 @@ use fastness_sync::order::read;
 
 /// Most rows that one call reads, so that a call for a huge range ends soon.
 const ROWS_MAX: usize = 8192;
+/// Rows held in memory at one time.
+const STEP_ROWS: usize = 256;
 
 /// A run of bytes of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,18 +71,21 @@ impl Object {
     fn stored_blocks(&self, contents: &Contents, blocks: Range<u64>) -> Result<(Vec<u64>, u64)> {
         let layers = contents.layers.len();
         let mut stored = Vec::new();
-        let key = |group| (self.core.dataset.0, self.core.id.0, group);
-        let groups = key(blocks.start / GROUP_BLOCKS)..=key((blocks.end - 1) / GROUP_BLOCKS);
+        let object = (self.core.dataset.0, self.core.id.0);
+        let groups = blocks.start / GROUP_BLOCKS..(blocks.end - 1) / GROUP_BLOCKS + 1;
         let snapshot = self.shared.tables.current();
-        let (mut known_to, mut rows) = (blocks.end, 0);
-        for row in snapshot.extents.range(groups)? {
-            let (key, extents) = decode_row(row)?;
-            if rows == ROWS_MAX {
-                known_to = known_to.min(key.2 * GROUP_BLOCKS);
+        let (mut known_to, mut from, mut rows) = (blocks.end, groups.start, 0);
+        while from < groups.end {
+            if rows >= ROWS_MAX {
+                known_to = known_to.min(from * GROUP_BLOCKS);
                 break;
             }
-            rows += 1;
-            stored.extend(snapshot.alive(key, &extents).map(|(block, _)| block));
+            let found = snapshot.rows_of(object, from..groups.end, STEP_ROWS)?;
+            rows += found.len();
+            from = found.last().map_or(groups.end, |(key, _)| key.2 + 1);
+            for (key, extents) in found {
+                stored.extend(snapshot.alive(key, &extents).map(|(block, _)| block));
+            }
         }
         stored.retain(|block| matches!(contents.find(*block, layers), Found::Below));
         for layer in &contents.layers {

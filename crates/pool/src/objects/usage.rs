@@ -4,10 +4,12 @@
 //! when it is first asked for, and kept up to date by the txgs for as long as the object is open (`taken`).
 
 use crate::error::Result;
-use crate::metadata::groups::decode_row;
 use crate::objects::handle::Object;
 use crate::txg::freeing::bytes;
 use fastness_sync::order::read;
+
+/// Rows held in memory at one time.
+const STEP_ROWS: usize = 256;
 
 impl Object {
     /// Bytes that it takes: on the vdevs as of the last synced txg, and what is unsynced, uncompressed. What
@@ -32,10 +34,14 @@ impl Object {
 
     fn count_taken(&self) -> Result<i64> {
         let (snapshot, mut sum) = (self.shared.tables.current(), 0);
-        let key = |group| (self.core.dataset.0, self.core.id.0, group);
-        for row in snapshot.extents.range(key(0)..=key(u64::MAX))? {
-            let (key, extents) = decode_row(row)?;
-            sum += snapshot.alive(key, &extents).map(|(_, extent)| bytes(&extent)).sum::<i64>();
+        let mut from = Some(0);
+        while let Some(start) = from {
+            let object = (self.core.dataset.0, self.core.id.0);
+            let rows = snapshot.rows_of(object, start..u64::MAX, STEP_ROWS)?;
+            for (key, extents) in &rows {
+                sum += snapshot.alive(*key, extents).map(|(_, extent)| bytes(&extent)).sum::<i64>();
+            }
+            from = rows.last().map(|(key, _)| key.2 + 1);
         }
         Ok(sum)
     }

@@ -9,7 +9,8 @@ use fastness_sync::order::{Mutex, RwLock, read, write};
 
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ObjectId, Txg};
-use crate::metadata::tables::DatasetRow;
+use crate::metadata::branches::Base;
+use crate::metadata::tables::{DatasetKind, DatasetRow};
 use crate::namespace::props::{Property, Values};
 use crate::namespace::settings::Settings;
 use crate::objects::object::ObjectCore;
@@ -37,6 +38,12 @@ pub(crate) struct DatasetCore {
     /// away.
     pub(crate) holds: AtomicUsize,
     pub(crate) is_destroyed: AtomicBool,
+    /// Of a snapshot or a clone.
+    pub(crate) base: Option<Base>,
+    /// Whether it may have snapshots: a row that changes may have to be kept for them.
+    pub(crate) has_snapshots: AtomicBool,
+    /// Whether it is being rolled back: nothing may open it.
+    pub(crate) is_rolled_back: AtomicBool,
 }
 
 /// All datasets.
@@ -170,18 +177,42 @@ impl Namespace {
         while let Some(core) = self.by_id.get(&next) {
             let row = read(&core.row);
             parts.push(row.name.clone());
+            // The name of a snapshot begins with the sign that divides it from its volume's.
+            if row.parent != 0 && row.kind != DatasetKind::Snapshot {
+                parts.push("/".to_owned());
+            }
             next = row.parent;
         }
         parts.reverse();
-        parts.join("/")
+        parts.concat()
     }
 
     pub(crate) fn find(&self, path: &str) -> Option<Arc<DatasetCore>> {
+        if let Some((volume, snapshot)) = path.rsplit_once('@') {
+            let volume = self.find(volume)?.id.0;
+            return self.by_id.get(self.children.get(&(volume, format!("@{snapshot}")))?).cloned();
+        }
         let mut id = 0;
         for part in path.split('/') {
             id = *self.children.get(&(id, part.to_owned()))?;
         }
         self.by_id.get(&id).cloned()
+    }
+
+    /// Its snapshots, oldest first.
+    pub(crate) fn snapshots(&self, id: u64) -> Vec<Arc<DatasetCore>> {
+        let below = self.children.range((id, "@".to_owned())..(id, "A".to_owned()));
+        let mut all: Vec<_> = below.filter_map(|(_, child)| self.by_id.get(child)).cloned().collect();
+        all.sort_by_key(|core| core.id);
+        all
+    }
+
+    /// Names of the clones of a snapshot.
+    pub(crate) fn clones(&self, snapshot: u64) -> Vec<String> {
+        let is_clone = |core: &&Arc<DatasetCore>| {
+            core.id.0 != snapshot && core.base.is_some_and(|base| base.snapshot == snapshot)
+        };
+        self.by_id.values().filter(is_clone).map(|core| self.path(core.id.0)).collect()
     }
 
     /// Recomputes inherited values, for a dataset and all below it. In a tree, parents come before their

@@ -41,22 +41,25 @@ impl Space {
 pub(crate) struct Backlog {
     /// Whether something destroyed has not been freed yet.
     pub(crate) has_doomed: AtomicBool,
-    /// Whether something cleared has not been freed yet; and where freeing continues.
+    /// Whether something cleared has not been freed yet; where freeing continues: `next_cleared`.
     pub(crate) has_cleared: AtomicBool,
+    /// Whether rows of the past may not be needed any more.
+    pub(crate) has_pruning: AtomicBool,
     pub(crate) next_cleared: Mutex<ExtentKey, { order::NEXT_CLEARED }>,
 }
 
 impl Backlog {
-    pub(crate) fn new(has_doomed: bool, has_cleared: bool) -> Backlog {
+    pub(crate) fn new(has_doomed: bool, has_cleared: bool, has_pruning: bool) -> Backlog {
         Backlog {
             has_doomed: AtomicBool::new(has_doomed),
             has_cleared: AtomicBool::new(has_cleared),
+            has_pruning: AtomicBool::new(has_pruning),
             next_cleared: Mutex::new((0, 0, 0)),
         }
     }
 
     /// Whether txgs free something that was cleared or destroyed before.
     pub(crate) fn is_freeing(&self) -> bool {
-        self.has_doomed.load(Ordering::SeqCst) || self.has_cleared.load(Ordering::SeqCst)
+        [&self.has_doomed, &self.has_cleared, &self.has_pruning].iter().any(|has| has.load(Ordering::SeqCst))
     }
 }

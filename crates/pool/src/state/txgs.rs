@@ -8,6 +8,7 @@ use fastness_sync::order::{Guard, Mutex, lock};
 
 use crate::error::Result;
 use crate::ids::{DatasetId, Txg};
+use crate::metadata::branches::BranchChange;
 use crate::objects::object::ObjectCore;
 use crate::order;
 use crate::space::room::Charge;
@@ -60,6 +61,8 @@ pub(crate) struct TxgChanges {
     pub(crate) datasets: BTreeMap<u64, Option<Vec<u8>>>,
     pub(crate) aux: Aux,
     pub(crate) doomed: Vec<(u64, u64, u64)>,
+    /// Snapshots and clones, in order.
+    pub(crate) branches: Vec<BranchChange>,
     /// Whether the list of damaged blocks has changed.
     pub(crate) has_damage: bool,
     /// What these may take, on top of what layers were charged.
@@ -73,6 +76,7 @@ impl TxgChanges {
             && self.datasets.is_empty()
             && self.aux.is_empty()
             && self.doomed.is_empty()
+            && self.branches.is_empty()
             && !self.has_damage
     }
 }

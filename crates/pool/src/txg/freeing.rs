@@ -3,7 +3,8 @@
 //! Destroyed objects, and cleared ranges of many blocks, are freed a number of rows at a time in each txg: so
 //! a txg takes a bounded time, and its table pages come out of what is kept back for that (`room`). While
 //! anything is left to free, txgs follow each other. Cleared ranges take turns; while something destroyed is
-//! also waiting, each of the two gets half.
+//! also waiting, each of the two gets half. What snapshots do not need any more (`pruning`) gets what cleared
+//! ranges leave.
 //!
 //! Memory: one batch of rows at a time, and 24 bytes for each extent that the txg frees: 4096 rows of 32 are
 //! 3 MiB.
@@ -17,7 +18,8 @@ use redb::{ReadableTable, Table, WriteTransaction};
 
 use crate::error::Result;
 use crate::ids::{ObjectId, Txg, UNIT_BYTES};
-use crate::metadata::groups::{decode_row, store};
+use crate::metadata::branches::{Branches, Branching};
+use crate::metadata::groups::decode_row;
 use crate::metadata::references;
 use crate::metadata::tables::{DOOMED, EXTENTS, ExtentKey, OBJECTS, PIECES, ROWS};
 use crate::objects::cleared::{Cleared, Clearing};
@@ -33,20 +35,23 @@ pub(crate) const WHOLE_DATASET: (u64, u64) = (0, u64::MAX);
 /// Rows held in memory at one time.
 const STEP_ROWS: usize = 64;
 
-type Extents<'t> = Table<'t, ExtentKey, &'static [u8]>;
+pub(super) type Extents<'t> = Table<'t, ExtentKey, &'static [u8]>;
 
 /// What one txg frees.
 pub(crate) struct Freeing<'a> {
     shared: &'a Shared,
-    transaction: &'a WriteTransaction,
-    clearing: Clearing,
+    pub(super) transaction: &'a WriteTransaction,
+    pub(super) clearing: Clearing,
+    pub(super) branching: Branching<'a>,
     has_shared: bool,
     /// Rows that may still be changed.
-    rows: usize,
+    pub(super) rows: usize,
     /// Bytes that were reserved for them.
     pub(crate) reserved: i64,
     /// Dataset → change of used bytes.
     pub(crate) usage: BTreeMap<u64, i64>,
+    /// Dataset → change of the bytes that it shows.
+    pub(super) shown: BTreeMap<u64, i64>,
 }
 
 impl<'a> Freeing<'a> {
@@ -61,9 +66,18 @@ impl<'a> Freeing<'a> {
         let reserved = if has_work { shared.space.room.take_some(wanted as i64 * ROW) } else { 0 };
         let kept = (shared.space.room.slop_bytes() / FREES) as i64;
         let rows = wanted.min((reserved.max(kept) / ROW) as usize);
-        let clearing = Clearing::new(shared.tables.current().cleared.clone());
-        let has_shared = shared.space.has_shared.load(Ordering::SeqCst);
-        Freeing { shared, transaction, clearing, has_shared, rows, reserved, usage: BTreeMap::new() }
+        let tables = shared.tables.current();
+        Freeing {
+            shared,
+            transaction,
+            clearing: Clearing::new(tables.cleared.clone()),
+            branching: Branching::new(transaction, tables.branches.clone()),
+            has_shared: shared.space.has_shared.load(Ordering::SeqCst),
+            rows,
+            reserved,
+            usage: BTreeMap::new(),
+            shown: BTreeMap::new(),
+        }
     }
 
     /// Frees one extent, unless another block is stored there, too; returns its bytes.
@@ -98,7 +112,7 @@ impl<'a> Freeing<'a> {
             return Ok(());
         }
         let rows = self.rows;
-        for (key, group) in rows_of(table, object, blocks, STEP_ROWS)? {
+        for (key, group) in self.rows_of(table, object, blocks, STEP_ROWS)? {
             self.rows = usize::MAX;
             self.free_row(table, key, group, &|block, _| blocks.contains(&block))?;
         }
@@ -114,24 +128,36 @@ impl<'a> Freeing<'a> {
         mut group: Group,
         is_dead: &dyn Fn(u64, &Extent) -> bool,
     ) -> Result<Option<u64>> {
-        let (mut freed, mut stopped) = (0, None);
-        for (block, slot) in (key.2 * GROUP_BLOCKS..).zip(&mut group) {
+        let blocks = key.2 * GROUP_BLOCKS..;
+        let (mut freed, mut dropped, mut stopped) = (0, 0, None);
+        let dead = blocks.clone().zip(&group).filter_map(|(block, slot)| Some((block, (*slot)?)));
+        if self.rows > 0 && self.needs_any(key, dead.filter(|(block, extent)| is_dead(*block, extent))) {
+            self.rows -= usize::from(self.keep(key, &group)?);
+        }
+        for (block, slot) in blocks.zip(&mut group) {
             let Some(extent) = slot.filter(|extent| is_dead(block, extent)) else { continue };
             if self.rows == 0 {
                 stopped = Some(block);
                 break;
             }
-            self.rows -= usize::from(extent.is_in_pieces() || self.has_shared);
-            freed += self.free(&extent)?;
+            self.charge_free(&extent);
+            freed += self.give_up(key, block, &extent)?;
+            dropped += bytes(&extent);
             *slot = None;
         }
         self.rows = self.rows.saturating_sub(1);
-        if freed > 0 {
+        if dropped > 0 {
             *self.usage.entry(key.0).or_default() -= freed;
-            self.note_freed((key.0, key.1), freed);
-            store(table, key, &group)?;
+            self.note_shown(key.0, -dropped);
+            self.note_freed((key.0, key.1), dropped);
+            self.store_row(table, key, &group)?;
         }
         Ok(stopped)
+    }
+
+    /// Freeing an extent may change another row.
+    pub(super) fn charge_free(&mut self, extent: &Extent) {
+        self.rows = self.rows.saturating_sub(usize::from(extent.is_in_pieces() || self.has_shared));
     }
 
     /// Blocks of an object that may be open are freed.
@@ -150,6 +176,7 @@ impl<'a> Freeing<'a> {
         let for_doomed = if has_doomed { all / 2 } else { 0 };
         self.rows = all - for_doomed;
         self.free_cleared()?;
+        self.prune_some()?;
         self.rows += for_doomed;
         if has_doomed { self.free_doomed() } else { Ok(()) }
     }
@@ -182,7 +209,7 @@ impl<'a> Freeing<'a> {
         let mut from = blocks.start;
         while from < blocks.end && self.rows > 0 {
             let step = self.rows.min(STEP_ROWS);
-            let rows = rows_of(table, object, &(from..blocks.end), step)?;
+            let rows = self.rows_of(table, object, &(from..blocks.end), step)?;
             let is_last = rows.len() < step;
             for (key, group) in rows {
                 if self.rows == 0 {
@@ -210,6 +237,10 @@ impl<'a> Freeing<'a> {
                 return Ok(());
             };
             let (dataset, first, last) = range;
+            let is_whole = (first, last) == WHOLE_DATASET;
+            if is_whole && !self.prune(&mut table, dataset)? {
+                return Ok(());
+            }
             loop {
                 let step = self.rows.min(STEP_ROWS);
                 let rows = table.range((dataset, first, 0)..=(dataset, last, u64::MAX))?.take(step);
@@ -219,6 +250,8 @@ impl<'a> Freeing<'a> {
                     if self.rows == 0 || self.free_row(&mut table, key, group, &|_, _| true)?.is_some() {
                         return Ok(());
                     }
+                    // Of a clone it is still there, without extents.
+                    table.remove(key)?;
                 }
                 if is_last {
                     break;
@@ -235,34 +268,25 @@ impl<'a> Freeing<'a> {
                 objects.remove(key)?;
             }
             self.rows -= keys.len();
-            if (first, last) == WHOLE_DATASET {
+            if is_whole {
                 let mut stored = self.transaction.open_table(ROWS)?;
                 self.rows -= remove_some(&mut stored, dataset, self.rows)?;
             }
             if self.rows > 0 {
                 doomed.remove(range)?;
+                if is_whole {
+                    self.branching.forget(dataset)?;
+                }
                 self.rows -= 1;
             }
         }
         Ok(())
     }
 
-    /// Stores which ranges are left; returns them.
-    pub(crate) fn end(self) -> Result<Arc<Cleared>> {
-        self.clearing.store(self.transaction)
+    /// Stores which ranges are left; returns them, and the branches.
+    pub(crate) fn end(self) -> Result<(Arc<Cleared>, Arc<Branches>)> {
+        Ok((self.clearing.store(self.transaction)?, self.branching.end()))
     }
-}
-
-/// Rows of an object with blocks of a range, `count` of them at most.
-fn rows_of(
-    table: &Extents<'_>,
-    (dataset, object): (u64, u64),
-    blocks: &Range<u64>,
-    count: usize,
-) -> Result<Vec<(ExtentKey, Group)>> {
-    let (first, last) = crate::space::room::rows_of(blocks);
-    let rows = table.range((dataset, object, first)..=(dataset, object, last))?.take(count);
-    rows.map(decode_row).collect()
 }
 
 pub(crate) fn bytes(extent: &Extent) -> i64 {

@@ -1,20 +1,26 @@
 //! Transaction groups: changes that become durable together.
 //!
 //! ```text
+//! branching snapshots and clones that a txg makes
 //! dirty     what a txg writes out
 //! freeing   what a txg frees, in steps
+//! keeping   rows that change while snapshots need them
 //! output    writes blocks to new places
 //! pipeline  open, quiescing, syncing; holds, back-pressure
+//! pruning   removes what no snapshot needs any more, in steps
 //! publish   what follows a sync
 //! pulse     whether the thread moves
 //! sync      takes a txg from DRAM to the vdevs
 //! thread    the thread that ends txgs
 //! ```
 
+mod branching;
 pub(crate) mod dirty;
 pub(crate) mod freeing;
+mod keeping;
 pub(crate) mod output;
 pub(crate) mod pipeline;
+mod pruning;
 pub(crate) mod publish;
 pub(crate) mod pulse;
 pub(crate) mod sync;

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use crate::error::Result;
 use crate::ids::{DatasetId, Txg};
+use crate::metadata::branches::Branches;
 use crate::metadata::snapshot::Snapshot;
 use crate::objects::cleared::Cleared;
 use crate::objects::object::{ObjectCore, RANGE_BYTES};
@@ -27,12 +28,13 @@ impl Shared {
     /// The txg is durable: shows it to readers, drops its layers, and makes the space that it freed
     /// available.
     pub(crate) fn publish(&self, txg: Txg, outcome: Outcome) -> Result<()> {
-        let Outcome { dirty, rows, cleared, used, reserved } = outcome;
+        let Outcome { dirty, rows, cleared, branches, rolled_back, used, reserved } = outcome;
         write(&self.datasets.namespace).going.retain(|_, (destroyed, _)| *destroyed > txg);
         // What it has taken is used before it is not reserved any more: nobody may see neither.
         self.note_taken();
         used.iter().for_each(|(dataset, used)| dataset.used_bytes.store(*used, Ordering::SeqCst));
-        self.show(cleared)?;
+        self.show(cleared, branches)?;
+        rolled_back.iter().for_each(|id| self.forget_dataset(*id, txg));
         for Dirty { core, layer, bytes } in dirty {
             // Before the layer is dropped, and without the object's lock: while the layer exists, no reader
             // looks in the cache for what is in it.
@@ -76,12 +78,21 @@ impl Shared {
     }
 
     /// Shows the new tables to readers.
-    fn show(&self, cleared: Arc<Cleared>) -> Result<()> {
+    fn show(&self, cleared: Arc<Cleared>, branches: Arc<Branches>) -> Result<()> {
         let ranges = cleared.len() as i64 - self.tables.current().cleared.len() as i64;
         self.txgs.pipeline.change_dirty(ranges * RANGE_BYTES as i64);
         self.backlog.has_cleared.store(!cleared.is_empty(), Ordering::SeqCst);
-        self.tables.show(Snapshot::take(&self.tables.database, cleared)?);
+        self.backlog.has_pruning.store(branches.has_pruning(), Ordering::SeqCst);
+        self.tables.show(Snapshot::take(&self.tables.database, cleared, branches)?);
         Ok(())
+    }
+
+    /// What is in memory of a dataset's objects, none of which is open, is no longer so.
+    fn forget_dataset(&self, id: DatasetId, txg: Txg) {
+        self.blocks.cache.retain(|key, _| key.0 != id.0);
+        if let Some(core) = self.datasets.get(id, txg) {
+            lock(&core.objects).clear();
+        }
     }
 
     /// Releases the room of a layer that is dropped.

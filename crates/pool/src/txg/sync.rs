@@ -20,14 +20,14 @@ use redb::{ReadableTable, WriteTransaction};
 
 use crate::devices::label::Uberblock;
 use crate::error::{PoolError, Result};
-use crate::ids::Txg;
-use crate::metadata::groups::store;
+use crate::ids::{DatasetId, Txg};
+use crate::metadata::branches::{BranchChange, Branches};
 use crate::metadata::references;
 use crate::metadata::tables::{
     self, AUX, DATASETS, DOOMED, EXTENTS, ExtentKey, NUMBERS, OBJECTS, PIECES, SPACE, USAGE,
 };
 use crate::objects::cleared::Cleared;
-use crate::objects::extent::{Extent, GROUP_BLOCKS, Group, decode_group};
+use crate::objects::extent::{Extent, GROUP_BLOCKS};
 use crate::objects::object::ObjectCore;
 use crate::panics::caught;
 use crate::rows::dirty::DirtyRows;
@@ -45,6 +45,9 @@ pub(crate) struct Outcome {
     pub(crate) dirty: Vec<Dirty>,
     pub(crate) rows: Vec<DirtyRows>,
     pub(crate) cleared: Arc<Cleared>,
+    pub(crate) branches: Arc<Branches>,
+    /// Volumes that have become what a snapshot is.
+    pub(crate) rolled_back: Vec<DatasetId>,
     /// Datasets with what they then use.
     pub(crate) used: Vec<(Arc<DatasetCore>, u64)>,
     /// What was reserved for it, on top of what layers were charged.
@@ -106,11 +109,13 @@ impl Shared {
         let mut transaction = self.tables.database.begin_write()?;
         transaction.set_quick_repair(true);
         let clears = dirty.iter().any(|dirty| dirty.layer.cleared.len() > 0);
-        let has_work = clears || !changes.doomed.is_empty() || self.backlog.is_freeing();
+        let ends = !changes.doomed.is_empty() || !changes.branches.is_empty();
+        let has_work = clears || ends || self.backlog.is_freeing();
         let mut freeing = Freeing::begin(self, &transaction, has_work);
         let reserved = changes.charged.total() + freeing.reserved;
         let charged: i64 = rows.iter().map(|rows| rows.layer.charged.total()).sum();
         self.store_objects(txg, &transaction, &dirty, written, &mut freeing)?;
+        self.store_branches(txg, &transaction, &changes.branches, &mut freeing)?;
         self.store_rows(&transaction, &rows)?;
         self.store_changes(txg, &transaction, changes)?;
         for rows in &rows {
@@ -121,7 +126,8 @@ impl Shared {
         }
         freeing.free_some()?;
         let used = self.store_usage(txg, &transaction, &freeing.usage)?;
-        let cleared = freeing.end()?;
+        freeing.store_shown()?;
+        let (cleared, branches) = freeing.end()?;
         self.store_space(txg, &transaction)?;
         transaction.commit()?;
         self.txgs.pipeline.heart.beat();
@@ -159,7 +165,8 @@ impl Shared {
             self.write_labels(|_| ())?;
         }
         self.note_unreserved(&dirty, reserved + charged);
-        self.publish(txg, Outcome { dirty, rows, cleared, used, reserved })
+        let rolled_back = changes.branches.iter().filter_map(BranchChange::rolled_back).collect();
+        self.publish(txg, Outcome { dirty, rows, cleared, branches, rolled_back, used, reserved })
     }
 
     /// Compares what the txg took with what was reserved for it.
@@ -209,9 +216,10 @@ impl Shared {
                 freeing.clear(&mut table, key, &cleared, txg)?;
             }
             for row in extents.chunk_by(|(a, _), (b, _)| a / GROUP_BLOCKS == b / GROUP_BLOCKS) {
-                let change = store_group(freeing, &mut table, key, row)?;
-                *freeing.usage.entry(core.dataset.0).or_default() += change;
-                core.taken.change(change);
+                let (owned, shown) = store_group(freeing, &mut table, key, row)?;
+                *freeing.usage.entry(core.dataset.0).or_default() += owned;
+                freeing.note_shown(core.dataset.0, shown);
+                core.taken.change(shown);
             }
         }
         Ok(())
@@ -297,24 +305,24 @@ impl Shared {
     }
 }
 
-/// Replaces blocks of one row, and frees the old ones; returns the change of used bytes.
+/// Replaces blocks of one row, and frees the old ones; returns the change of what the dataset owns, and of
+/// what it shows.
 fn store_group(
     freeing: &Freeing<'_>,
     table: &mut redb::Table<'_, ExtentKey, &'static [u8]>,
     (dataset, object): (u64, u64),
     blocks: &[(u64, Option<Extent>)],
-) -> Result<i64> {
+) -> Result<(i64, i64)> {
     let key = (dataset, object, blocks[0].0 / GROUP_BLOCKS);
-    let mut group: Group = match table.get(key)? {
-        Some(row) => decode_group(row.value())?,
-        None => [None; GROUP_BLOCKS as usize],
-    };
-    let mut change = 0;
+    let mut group = freeing.row(table, key)?;
+    freeing.keep(key, &group)?;
+    let (mut owned, mut shown) = (0, 0);
     for (block, extent) in blocks {
         let old = std::mem::replace(&mut group[(block % GROUP_BLOCKS) as usize], *extent);
-        change += extent.map_or(0, |extent| bytes(&extent));
-        change -= old.map_or(Ok(0), |old| freeing.free(&old))?;
+        let new = extent.map_or(0, |extent| bytes(&extent));
+        owned += new - old.map_or(Ok(0), |old| freeing.give_up(key, *block, &old))?;
+        shown += new - old.map_or(0, |old| bytes(&old));
     }
-    store(table, key, &group)?;
-    Ok(change)
+    freeing.store_row(table, key, &group)?;
+    Ok((owned, shown))
 }

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use redb::{ReadableDatabase, ReadableTable};
 
 use crate::error::Result;
-use crate::ids::{DatasetId, ObjectId, Place, UNIT_BYTES};
+use crate::ids::{DatasetId, ObjectId, Place, Txg, UNIT_BYTES};
 use crate::metadata::groups::decode_row;
 use crate::metadata::references;
 use crate::metadata::snapshot::Snapshot;
-use crate::metadata::tables::{DATASETS, DOOMED, DatasetRow, PIECES, USAGE};
+use crate::metadata::tables::{DATASETS, DOOMED, DatasetKind, DatasetRow, ExtentKey, PIECES, PastKey, USAGE};
+use crate::objects::extent::{Extent, GROUP_BLOCKS, Group};
 use crate::pool::Pool;
 use crate::rows::stored::read_all;
 use crate::state::Shared;
@@ -42,10 +43,16 @@ pub struct CheckReport {
     pub orphans: Vec<(DatasetId, ObjectId)>,
     /// Rows of pieces that no extent refers to: place of the first piece.
     pub unused_pieces: Vec<Place>,
+    /// Rows that are kept for snapshots, though none needs them: branch, object, group.
+    pub unused_past: Vec<(DatasetId, ObjectId, u64)>,
     /// Datasets whose used bytes differ from those of their extents: stored, counted.
     pub wrong_usage: Vec<(DatasetId, u64, u64)>,
+    /// Volumes with snapshots, of which the bytes that they show differ from those of their extents: stored,
+    /// counted.
+    pub wrong_shown: Vec<(DatasetId, u64, u64)>,
     /// Datasets whose parent does not exist, or that share their name with another; or rows of usage, aux
-    /// data or tables without a dataset, unless they are waiting to be freed.
+    /// data or tables without a dataset, unless they are waiting to be freed; or snapshots and clones without
+    /// what they begin at.
     pub lost_datasets: Vec<DatasetId>,
 }
 
@@ -58,7 +65,9 @@ impl CheckReport {
             && self.wrong_references.is_empty()
             && self.orphans.is_empty()
             && self.unused_pieces.is_empty()
+            && self.unused_past.is_empty()
             && self.wrong_usage.is_empty()
+            && self.wrong_shown.is_empty()
             && self.lost_datasets.is_empty()
     }
 }
@@ -77,34 +86,21 @@ impl Pool {
 /// Checks the last synced txg; no txg may sync in the meantime.
 fn check(shared: &Shared, snapshot: &Snapshot) -> Result<CheckReport> {
     let mut report = CheckReport::default();
-    let mut walk = Walk::default();
     let references = references::all(&shared.tables.database.begin_read()?)?;
+    let mut walk = Walk { references: references.clone(), ..Walk::default() };
     for row in snapshot.extents.range::<(u64, u64, u64)>(..)? {
         let (key, group) = decode_row(row)?;
         report.rows += 1;
         walk.objects.insert((key.0, key.1));
-        for extent in group.iter().flatten() {
-            *walk.used.entry(key.0).or_default() += extent.units() * UNIT_BYTES;
-            if extent.is_in_pieces() {
-                walk.pieces.insert(extent.place.pack());
-            } else if references.contains_key(&extent.place.pack()) {
-                let (units, count) = walk.shared.entry(extent.place.pack()).or_insert((extent.units(), 0));
-                *count += 1;
-                // Its units are counted with the first one, which is as long.
-                if *count > 1 && *units == extent.units() {
-                    continue;
-                }
-            }
-            for piece in snapshot.pieces(extent)? {
-                for unit in piece.place.unit..piece.place.unit + piece.units() {
-                    let place = Place { vdev: piece.place.vdev, unit };
-                    if !walk.units.insert(place) {
-                        report.shared.push(place);
-                    }
-                }
-            }
+        *walk.shown.entry(key.0).or_default() +=
+            group.iter().flatten().map(|extent| extent.units() * UNIT_BYTES).sum::<u64>();
+        if snapshot.branches.has_past(key.0) {
+            walk.now.insert(key);
         }
+        let versions = snapshot.versions(key)?;
+        check_row(snapshot, &mut walk, &mut report, key, Some(&group), &versions)?;
     }
+    check_past(snapshot, &mut walk, &mut report)?;
     report.referenced_units = walk.units.len() as u64;
     for (place, counted) in references {
         let found = walk.shared.get(&place).map_or(0, |(_, count)| *count);
@@ -126,9 +122,121 @@ fn check(shared: &Shared, snapshot: &Snapshot) -> Result<CheckReport> {
     Ok(report)
 }
 
+/// Rows of the past, and those that have no current one.
+fn check_past(snapshot: &Snapshot, walk: &mut Walk, report: &mut CheckReport) -> Result<()> {
+    let Some(past) = &snapshot.past else { return Ok(()) };
+    let mut before = None;
+    for row in past.range::<PastKey>(..)? {
+        let (branch, object, group, txg) = row?.0.value();
+        let key = (branch, object, group);
+        report.rows += 1;
+        let from = before.filter(|(before, _)| *before == key).map_or(Txg(0), |(_, txg)| Txg(txg + 1));
+        let mut users = snapshot.branches.snapshots(branch);
+        let is_used = users.any(|(at, _)| (from..=Txg(txg)).contains(&at));
+        if !is_used && snapshot.branches.pruning_of(branch).is_none() {
+            report.unused_past.push((DatasetId(branch), ObjectId(object), group));
+        }
+        if before.is_none_or(|(before, _)| before != key) && !walk.now.contains(&key) {
+            walk.objects.insert((branch, object));
+            let versions = snapshot.versions(key)?;
+            check_row(snapshot, walk, report, key, None, &versions)?;
+        }
+        before = Some((key, txg));
+    }
+    Ok(())
+}
+
+/// What the versions of a row refer to: each extent once, and by the branch that it was born in.
+fn check_row(
+    snapshot: &Snapshot,
+    walk: &mut Walk,
+    report: &mut CheckReport,
+    key: ExtentKey,
+    now: Option<&Group>,
+    versions: &[(u64, Group)],
+) -> Result<()> {
+    let base = snapshot.branches.base(key.0).map_or(Txg(0), |base| base.txg);
+    for slot in 0..GROUP_BLOCKS as usize {
+        let past = versions.iter().filter_map(|(_, group)| group[slot]);
+        let mut extents: Vec<Extent> = now.and_then(|group| group[slot]).into_iter().chain(past).collect();
+        extents.sort_by_key(|extent| (extent.birth, extent.place));
+        extents.dedup();
+        for extent in extents.iter().filter(|extent| extent.birth > base) {
+            check_extent(snapshot, walk, report, key.0, extent)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_extent(
+    snapshot: &Snapshot,
+    walk: &mut Walk,
+    report: &mut CheckReport,
+    dataset: u64,
+    extent: &Extent,
+) -> Result<()> {
+    *walk.used.entry(dataset).or_default() += extent.units() * UNIT_BYTES;
+    if extent.is_in_pieces() {
+        walk.pieces.insert(extent.place.pack());
+    } else if walk.references.contains_key(&extent.place.pack()) {
+        let (units, count) = walk.shared.entry(extent.place.pack()).or_insert((extent.units(), 0));
+        *count += 1;
+        // Its units are counted with the first one, which is as long.
+        if *count > 1 && *units == extent.units() {
+            return Ok(());
+        }
+    }
+    for piece in snapshot.pieces(extent)? {
+        for unit in piece.place.unit..piece.place.unit + piece.units() {
+            let place = Place { vdev: piece.place.vdev, unit };
+            if !walk.units.insert(place) {
+                report.shared.push(place);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Snapshots and clones have what they begin at, and volumes show what is counted for them.
+fn check_branches(
+    snapshot: &Snapshot,
+    datasets: &BTreeMap<u64, DatasetRow>,
+    is_owned: &dyn Fn(&u64) -> bool,
+    walk: &Walk,
+    report: &mut CheckReport,
+) -> Result<()> {
+    for (id, base) in snapshot.branches.all() {
+        let is_snapshot = base.snapshot == id;
+        let has_base = !datasets.contains_key(&id) || snapshot.branches.base(base.snapshot).is_some();
+        if !is_owned(&id) || !has_base || (is_snapshot && !datasets.contains_key(&base.branch)) {
+            report.lost_datasets.push(DatasetId(id));
+        }
+    }
+    for (id, row) in datasets {
+        let base = snapshot.branches.base(*id);
+        if (row.kind == DatasetKind::Snapshot) != base.is_some_and(|base| base.snapshot == *id) {
+            report.lost_datasets.push(DatasetId(*id));
+        }
+        let counted = walk.shown.get(id).copied().unwrap_or(0);
+        if let Some(stored) = snapshot.shown_bytes(*id)?
+            && base.is_none()
+            && stored != counted
+        {
+            report.wrong_shown.push((DatasetId(*id), stored, counted));
+        }
+    }
+    Ok(())
+}
+
 /// What the extents refer to.
 #[derive(Default)]
 struct Walk {
+    /// Places with several blocks.
+    references: BTreeMap<u64, u64>,
+    /// Current rows of branches that may have others.
+    now: BTreeSet<ExtentKey>,
+    /// Bytes of current rows, by dataset.
+    shown: BTreeMap<u64, u64>,
     units: BTreeSet<Place>,
     objects: BTreeSet<(u64, u64)>,
     pieces: BTreeSet<u64>,
@@ -191,6 +299,7 @@ fn check_owners(shared: &Shared, snapshot: &Snapshot, walk: &Walk, report: &mut 
             report.orphans.push((DatasetId(key.0), ObjectId(key.1)));
         }
     }
+    check_branches(snapshot, &datasets, &is_owned, walk, report)?;
     for row in transaction.open_table(PIECES)?.iter()? {
         let first = row?.0.value();
         if !walk.pieces.contains(&first) {

@@ -9,13 +9,16 @@
 //! off; and so are the log blocks that the side missed, with their I/O held off. Then the labels say that the
 //! side is current.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use crate::devices::label;
 use crate::devices::vdev::{Side, Vdev};
 use crate::error::{PoolError, Result};
-use crate::ids::{Place, UNIT_BYTES};
+use crate::ids::{Place, Txg, UNIT_BYTES};
 use crate::metadata::groups::decode_row;
+use crate::metadata::snapshot::Snapshot;
+use crate::metadata::tables::ExtentKey;
 use crate::objects::extent::Extent;
 use crate::pool::Pool;
 use crate::state::Shared;
@@ -82,14 +85,17 @@ impl Shared {
                 next = None;
                 for row in snapshot.extents.range(from..)?.take(STEP_ROWS) {
                     let (key, group) = decode_row(row)?;
-                    for (block, extent) in snapshot.alive(key, &group) {
-                        let lost_before = report.lost.len();
-                        for piece in snapshot.pieces(&extent)? {
-                            self.visit_extent(visit, &piece, &mut report)?;
-                        }
-                        if report.lost.len() > lost_before {
-                            found.block((key.0, key.1, block), extent.place, extent.birth.0);
-                        }
+                    // A clone's base has the rest of its row.
+                    let base = snapshot.branches.base(key.0).map_or(Txg(0), |base| base.txg);
+                    for (block, extent) in snapshot.in_use(key, &group).filter(|(_, it)| it.birth > base) {
+                        self.visit_block(
+                            visit,
+                            &snapshot,
+                            (key.0, key.1, block),
+                            &extent,
+                            &mut report,
+                            found,
+                        )?;
                     }
                     next = Some((key.0, key.1, key.2 + 1));
                 }
@@ -97,6 +103,9 @@ impl Shared {
             if !progress(&report) {
                 return Ok(report);
             }
+        }
+        if !self.walk_past(visit, found, &mut report, progress)? {
+            return Ok(report);
         }
         {
             // Pages move with each sync; there are few of them.
@@ -112,6 +121,69 @@ impl Shared {
         }
         progress(&report);
         Ok(report)
+    }
+
+    /// Visits what only snapshots have; returns whether to go on.
+    fn walk_past(
+        &self,
+        visit: &Visit<'_>,
+        found: &mut Found,
+        report: &mut ScrubReport,
+        progress: &mut dyn FnMut(&ScrubReport) -> bool,
+    ) -> Result<bool> {
+        let branches: BTreeSet<u64> =
+            self.tables.current().branches.all().map(|(_, base)| base.branch).collect();
+        for branch in branches {
+            let mut next = Some((branch, 0, 0));
+            while let Some(from) = next {
+                {
+                    let _no_reuse = read(&self.space.reuse);
+                    next = self.visit_past(visit, from, found, report)?;
+                }
+                if !progress(report) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// One step of that; returns where to go on.
+    fn visit_past(
+        &self,
+        visit: &Visit<'_>,
+        from: ExtentKey,
+        found: &mut Found,
+        report: &mut ScrubReport,
+    ) -> Result<Option<ExtentKey>> {
+        let snapshot = self.tables.current();
+        let mut next = None;
+        for (key, extents) in snapshot.only_past(from, STEP_ROWS)? {
+            for (at, extent) in extents {
+                self.visit_block(visit, &snapshot, at, &extent, report, found)?;
+            }
+            next = Some((key.0, key.1, key.2 + 1));
+        }
+        Ok(next)
+    }
+
+    fn visit_block(
+        &self,
+        visit: &Visit<'_>,
+        snapshot: &Snapshot,
+        key: ExtentKey,
+        extent: &Extent,
+        report: &mut ScrubReport,
+        found: &mut Found,
+    ) -> Result<()> {
+        let lost_before = report.lost.len();
+        for piece in snapshot.pieces(extent)? {
+            self.visit_extent(visit, &piece, report)?;
+        }
+        if report.lost.len() > lost_before {
+            found.block(key, extent.place, extent.birth.0);
+        }
+        Ok(())
     }
 
     fn visit_extent(&self, visit: &Visit<'_>, extent: &Extent, report: &mut ScrubReport) -> Result<()> {

@@ -20,6 +20,9 @@ impl World<'_> {
                 let mut found = vec![0xaa; volume.size_bytes() as usize];
                 volume.read(0, &mut found).unwrap_or_else(|error| panic!("{}: {error}", open.name));
                 let has_changes = !open.model.window.changes.is_empty();
+                if open.has_rolled_back(&found) {
+                    open.model = Model::new(found.clone(), open.block_bytes);
+                }
                 let judged = open.model.judge(&found);
                 let left = judged.unwrap_or_else(|why| panic!("{}: {why}", open.name));
                 let Met { left_nothing, left_part, left_all, .. } = self.met;
@@ -32,6 +35,7 @@ impl World<'_> {
             Err(error) => panic!("{}: {error:?}", open.name),
         });
         self.volumes = volumes;
+        self.judge_snapshots();
         self.judge_files();
         self.note_devices();
         self.judge_filling();
@@ -66,6 +70,7 @@ impl World<'_> {
             pool.sync().unwrap_or_else(|error| panic!("a sync {when}: {error:?}"));
         }
         self.settle_synced();
+        self.judge_snapshots();
     }
 
     fn use_all(&mut self) {

@@ -57,6 +57,19 @@ pub enum Step {
     Open {
         volume: usize,
     },
+    Snapshot {
+        volume: usize,
+    },
+    /// Snapshots by their place in the list of all.
+    DestroySnapshot {
+        nth: usize,
+    },
+    Rollback {
+        nth: usize,
+    },
+    Clone {
+        nth: usize,
+    },
     Resize {
         volume: usize,
         size: u64,
@@ -141,6 +154,12 @@ impl Step {
         use Step::*;
         matches!(self, Write { .. } | Fill { .. } | Zero { .. } | Create { .. } | Resize { .. })
             || matches!(self, ChangeFiles { .. } | RaceFiles { .. })
+            || self.is_of_snapshots()
+    }
+
+    pub fn is_of_snapshots(&self) -> bool {
+        use Step::*;
+        matches!(self, Snapshot { .. } | DestroySnapshot { .. } | Rollback { .. } | Clone { .. })
     }
 
     pub fn is_of_devices(&self) -> bool {
@@ -270,6 +289,7 @@ fn of_volume(world: &World<'_>, volume: usize, kind: Kind, rng: &mut Rng) -> Ste
         Kind::Fill => Step::Fill { volume, byte: rng.below(255) as u8 + 1 },
         Kind::Flush => Step::Flush { volume, client },
         Kind::Compare => Step::Compare { volume },
+        Kind::Snapshot => world.draw_snapshot(volume, rng),
         Kind::Resize => world.draw_resize(volume, rng),
         Kind::Race => {
             let open = (0..world.volumes.len()).filter(|at| world.volumes[*at].is_open());

@@ -77,6 +77,7 @@ pub enum Kind {
     Destroy,
     Close,
     Resize,
+    Snapshot,
     Log,
     LogVdev,
     Scrub,
@@ -91,7 +92,7 @@ pub enum Kind {
 }
 
 /// Kind, weight, and in how many of 4 seeds it is there.
-const KINDS: [(Kind, u64, u64); 22] = [
+const KINDS: [(Kind, u64, u64); 23] = [
     (Kind::Write, 50, 4),
     (Kind::Fill, 1, 1),
     (Kind::Zero, 10, 3),
@@ -103,6 +104,7 @@ const KINDS: [(Kind, u64, u64); 22] = [
     (Kind::Destroy, 1, 2),
     (Kind::Close, 3, 2),
     (Kind::Resize, 2, 2),
+    (Kind::Snapshot, 4, 2),
     (Kind::Log, 3, 3),
     (Kind::LogVdev, 4, 2),
     (Kind::Scrub, 1, 1),

@@ -64,7 +64,10 @@ impl World<'_> {
             Ok(volume) => {
                 let mut found = vec![0xaa; volume.size_bytes() as usize];
                 volume.read(0, &mut found).unwrap_or_else(|error| panic!("{}: {error:?}", open.name));
-                if open.fate == Fate::Certain && !open.model.is_vague {
+                let has_rolled_back = open.has_rolled_back(&found);
+                if has_rolled_back {
+                    open.model = Model::new(found.clone(), open.block_bytes);
+                } else if open.fate == Fate::Certain && !open.model.is_vague {
                     let differs = found.iter().zip(&open.model.now).position(|(found, now)| found != now);
                     let is_same = differs.is_none() && found.len() == open.model.now.len();
                     assert!(
@@ -84,6 +87,7 @@ impl World<'_> {
             Err(error) => panic!("{}: {error:?}", open.name),
         });
         self.volumes = volumes;
+        self.judge_snapshots();
         self.judge_files_cleared();
         self.note_devices();
         let report = pool.check().unwrap_or_else(|error| panic!("a check after a clear: {error}"));

@@ -30,6 +30,10 @@ pub struct Vol {
     pub model: Model,
     pub fate: Fate,
     pub block_bytes: usize,
+    /// The snapshot that it began as.
+    pub origin: Option<String>,
+    /// It becomes this, and nobody was told that it has.
+    pub rolling: Option<Vec<u8>>,
     /// Who wrote last.
     writer: Option<usize>,
     has_flushed: bool,
@@ -37,7 +41,22 @@ pub struct Vol {
 
 impl Vol {
     pub fn new(name: String, model: Model, fate: Fate, block_bytes: usize) -> Vol {
-        Vol { clients: Vec::new(), name, model, fate, block_bytes, writer: None, has_flushed: false }
+        Vol {
+            clients: Vec::new(),
+            name,
+            model,
+            fate,
+            block_bytes,
+            origin: None,
+            rolling: None,
+            writer: None,
+            has_flushed: false,
+        }
+    }
+
+    /// Whether what was found is what it was to become.
+    pub fn has_rolled_back(&mut self, found: &[u8]) -> bool {
+        self.rolling.take().is_some_and(|then| then == found)
     }
 
     pub fn is_open(&self) -> bool {
@@ -104,6 +123,7 @@ impl World<'_> {
             }
             Step::Open { volume } => self.open(*volume),
             Step::Resize { volume, size } => self.resize(*volume, *size),
+            step if step.is_of_snapshots() => self.step_of_snapshots(step),
             _ => unreachable!("a step on a volume"),
         }
     }
@@ -224,12 +244,16 @@ impl World<'_> {
 
     fn destroy(&mut self, at: usize) -> Done {
         let store = self.store().clone();
+        let name = self.volumes[at].name.clone();
+        let Some(mut names) = self.end_snapshots(&name) else { return Ok(()) };
         let open = &mut self.volumes[at];
         open.close();
         open.fate = Fate::Going;
-        let left = store.destroy_datasets(vec![open.name.clone()])?;
+        names.push(name);
+        let left = store.destroy_datasets(names.clone())?;
         assert!(left.is_empty(), "{left:?}");
         self.volumes.remove(at);
+        self.snapshots.retain(|snap| !names.contains(&snap.name));
         note(&self.met.destroyed, 1);
         Ok(())
     }

@@ -21,6 +21,7 @@ use crate::program::Step;
 use crate::rng::Rng;
 use crate::schedule::gate;
 use crate::shape::{Shape, Swarm};
+use crate::snapshots::Snap;
 use crate::volumes::Vol;
 
 /// Why a step failed.
@@ -78,6 +79,7 @@ pub struct World<'a> {
     pub disks_ever: usize,
     pub banks: [Bank; 2],
     pub volumes: Vec<Vol>,
+    pub snapshots: Vec<Snap>,
     pub files: Option<Files>,
     /// All names that a volume ever had.
     pub names: BTreeSet<String>,
@@ -160,6 +162,7 @@ impl<'a> World<'a> {
             disks,
             banks,
             volumes: Vec::new(),
+            snapshots: Vec::new(),
             files: None,
             names: BTreeSet::new(),
             log_vdevs: Vec::new(),

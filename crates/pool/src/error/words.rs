@@ -1,0 +1,15 @@
+//! Parts of messages.
+
+use crate::ids::Txg;
+
+/// When a device or region was left behind, in words.
+pub(super) fn of_when(found: Option<Txg>, expected: Txg) -> String {
+    match found {
+        Some(found) if found < expected => {
+            let behind = expected.0 - found.0;
+            format!("from earlier: it ends with {found}, {behind} before that of the others, {expected}")
+        }
+        Some(found) => format!("from another import of the pool: its {found} is not that of the others"),
+        None => format!("from earlier: it does not say which txg it has, and the others have {expected}"),
+    }
+}

@@ -1,0 +1,106 @@
+//! A volume becomes what its newest snapshot is.
+//!
+//! Design: in one txg, the rows that were kept for the snapshot take the place of the current ones. That
+//! costs as many rows as have changed since, and reads and writes no data. The volume is not in use
+//! meanwhile; what is in memory of it is dropped when the txg is durable.
+//!
+//! Crash cases: it is one txg. What the log has of the volume is of that txg or older ones, and so is
+//! obsolete once it is durable; a crash before leaves the volume as it was, and its log is replayed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::error::{PoolError, Result};
+use crate::ids::Txg;
+use crate::metadata::branches::{Base, BranchChange};
+use crate::metadata::tables::PastKey;
+use crate::namespace::snapshots::{DATA, charge_of_gone, check_unneeded};
+use crate::objects::extent::GROUP_BLOCKS;
+use crate::pool::Pool;
+use crate::space::room::{Charge, Claim};
+use crate::state::datasets::DatasetCore;
+use fastness_sync::order::{lock, read, write};
+
+/// A volume that is being rolled back: nothing opens it until this is dropped.
+struct Closed(Arc<DatasetCore>);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.is_rolled_back.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Pool {
+    /// Makes a volume what its newest snapshot is. With `newer_too`, destroys newer snapshots before, in the
+    /// same txg. The caller holds no transaction.
+    ///
+    /// Persistence: durable on return. A crash during the call leaves the volume as it was, or as the
+    /// snapshot is.
+    ///
+    /// # Errors
+    /// [`PoolError::NotNewest`], [`PoolError::HasClones`] of a newer one, [`PoolError::Busy`] if the volume
+    /// or a newer snapshot is in use; [`PoolError::NoSpace`]; those of a sync. Nothing was changed, unless
+    /// the sync failed.
+    pub fn rollback(&self, snapshot: &str, newer_too: bool) -> Result<Txg> {
+        let closed = self.close(snapshot)?;
+        // What is in the volume's layers goes first: the rows are changed in a txg that has nothing of it.
+        self.sync()?;
+        let ((), txg) = self.transact(|tx| {
+            let mut namespace = write(&self.shared.datasets.namespace);
+            namespace.check_order(tx.txg())?;
+            let (_, base) = self.durable(&namespace, snapshot)?;
+            let mut newer = namespace.snapshots(closed.0.id.0);
+            newer.retain(|core| core.id.0 > base.snapshot);
+            if !newer.is_empty() && !newer_too {
+                let newer = newer.iter().map(|core| namespace.path(core.id.0)).collect();
+                return Err(PoolError::NotNewest { name: snapshot.to_owned(), newer });
+            }
+            newer.iter().try_for_each(|core| check_unneeded(&namespace, core))?;
+            let charge = self.charge_of_rollback(base)? + charge_of_gone() * newer.len() as u64;
+            self.shared.reserve_rows(&mut self.shared.txgs.changes(tx.txg()), charge, Claim::Free)?;
+            newer.iter().rev().for_each(|core| self.shared.remove_snapshot(&mut namespace, tx, core));
+            let change = BranchChange::Rollback { id: closed.0.id.0, base };
+            self.shared.txgs.changes(tx.txg()).branches.push(change);
+            // Later changes of datasets come after it.
+            namespace.newest = Some(tx.txg());
+            Ok(())
+        })?;
+        self.wait_synced(txg)?;
+        Ok(txg)
+    }
+
+    /// Keeps the volume of a snapshot from being opened.
+    fn close(&self, snapshot: &str) -> Result<Closed> {
+        let namespace = write(&self.shared.datasets.namespace);
+        let (core, _) = self.durable(&namespace, snapshot)?;
+        let parent = read(&core.row).parent;
+        let volume = namespace.by_id.get(&parent).cloned();
+        let volume = volume.ok_or_else(|| PoolError::NoDataset(snapshot.to_owned()))?;
+        let name = namespace.path(parent);
+        let objects = lock(&volume.objects);
+        if let Some(why) = volume.user(&objects) {
+            return Err(PoolError::Busy { name, why });
+        }
+        if volume.is_rolled_back.swap(true, Ordering::SeqCst) {
+            return Err(PoolError::Busy { name, why: "it is being rolled back" });
+        }
+        drop(objects);
+        Ok(Closed(volume))
+    }
+
+    /// What the rows take that change: those of extents, those of the past, and counts of shared places.
+    fn charge_of_rollback(&self, base: Base) -> Result<Charge> {
+        let snapshot = self.shared.tables.current();
+        let Some(past) = &snapshot.past else { return Ok(Charge::rows(4)) };
+        let from: PastKey = (base.branch, DATA.0, 0, 0);
+        let mut rows = 0_u64;
+        let range = past.range(from..=(base.branch, DATA.0, u64::MAX, u64::MAX)).map_err(PoolError::from);
+        for row in self.shared.tables.explained(range)? {
+            let row = self.shared.tables.explained(row.map_err(PoolError::from))?;
+            rows += u64::from(row.0.value().3 >= base.txg.0);
+        }
+        let is_shared = self.shared.space.has_shared.load(Ordering::SeqCst);
+        let of_row = 2 + if is_shared { 2 * GROUP_BLOCKS } else { 2 };
+        Ok(Charge::rows(4 + rows * of_row))
+    }
+}
