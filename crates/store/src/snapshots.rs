@@ -16,7 +16,7 @@ impl Store {
     /// Persistence: durable on return. A crash during the call leaves the whole snapshot or none.
     ///
     /// # Errors
-    /// Those of [`Pool::snapshot`] and of a txg.
+    /// Those of [`snapshot`](fastness_pool::Pool::snapshot) and of a txg.
     pub fn snapshot(&self, name: &str) -> Result<(), StoreError> {
         let _clearing = read(&self.clearing);
         let pool = self.pool();
@@ -29,7 +29,7 @@ impl Store {
     /// Persistence: durable on return. A crash during the call leaves the whole volume or none.
     ///
     /// # Errors
-    /// Those of [`Pool::clone_snapshot`], of the log, and of a txg.
+    /// Those of [`clone_snapshot`](fastness_pool::Pool::clone_snapshot), of the log, and of a txg.
     pub fn clone_snapshot(
         &self,
         snapshot: &str,
@@ -62,7 +62,7 @@ impl Store {
     /// snapshot is.
     ///
     /// # Errors
-    /// Those of [`Pool::rollback`].
+    /// Those of [`rollback`](fastness_pool::Pool::rollback).
     pub fn rollback(&self, snapshot: &str, newer_too: bool) -> Result<(), StoreError> {
         let _clearing = read(&self.clearing);
         Ok(self.pool().rollback(snapshot, newer_too).map(drop)?)

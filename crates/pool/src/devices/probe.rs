@@ -38,7 +38,7 @@ impl Device {
     /// return.
     ///
     /// # Errors
-    /// [`PoolError::Block`]: a label may be left.
+    /// [`PoolError::Device`](crate::PoolError::Device): a label may be left.
     pub fn clear_labels(&self) -> Result<()> {
         erase(&*self.device)?;
         // PERSIST: the device is given away. A label that came back with the power would make it part of the
