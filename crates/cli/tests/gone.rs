@@ -233,3 +233,13 @@ fn a_process_with_too_many_clients_says_so() {
     while bench.run("status tank").status.code() == Some(4) && begun.elapsed() < Duration::from_secs(60) {}
     bench.ok("status tank");
 }
+
+#[test]
+fn a_pool_that_was_exported_can_be_imported_at_once() {
+    let bench = Bench::new();
+    bench.ok("pool create tank a --file-size 64M");
+    for _ in 0..20 {
+        bench.ok("pool export tank");
+        bench.ok("pool import tank -d a");
+    }
+}

@@ -25,9 +25,11 @@ const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// A client that neither sends nor receives for this long is taken for dead.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// A listener, and a thread for each client. Stops when dropped, without waiting for requests in progress.
+/// A listener, and a thread for each client. Stops when dropped, without waiting for requests in progress;
+/// then whoever has ended the node hears that another process can have the pool, and its name.
 #[derive(Debug)]
 pub struct Control {
+    node: Arc<Node>,
     wake: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
@@ -42,12 +44,12 @@ impl Control {
         let system = |source| StartError::System { what: "start the control thread", source };
         let listener = Listener::bind(&Endpoint::Unix(path.to_owned())).map_err(control)?;
         let (wake, woken) = UnixStream::pair().map_err(system)?;
-        let node = node.clone();
+        let (node, of_thread) = (node.clone(), node.clone());
         let thread = std::thread::Builder::new()
             .name("control".to_owned())
-            .spawn(move || accept(&listener, &woken, &node))
+            .spawn(move || accept(&listener, &woken, &of_thread))
             .map_err(system)?;
-        Ok(Control { wake, thread: Some(thread) })
+        Ok(Control { node, wake, thread: Some(thread) })
     }
 
     /// Whether a process listens at `path`.
@@ -63,6 +65,8 @@ impl Drop for Control {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        // Only now: the name of the socket is free, too.
+        self.node.note_released();
     }
 }
 

@@ -124,7 +124,8 @@ impl Node {
         self.released.1.notify_all();
     }
 
-    /// Waits until [`run`](Self::run) has let go of the devices: the process may have other pools, and go on.
+    /// Waits until [`run`](Self::run) has let go of the devices, and the control socket is gone: the process
+    /// may have other pools, and go on.
     pub(crate) fn wait_released(&self, patience: Duration) {
         let (released, changed) = &self.released;
         drop(wait_while_for(changed, lock(released), patience, |is_released| !*is_released));

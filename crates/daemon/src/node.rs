@@ -225,7 +225,6 @@ impl Node {
         }
         // Threads that still answer clients have the pool, too, and end with the process.
         self.pool().release();
-        self.note_released();
         result
     }
 

@@ -6,7 +6,7 @@ use crate::listen::Endpoint;
 
 /// Bytes that stand for themselves in a URI.
 fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte)
+    byte.is_ascii_alphanumeric() || b"-._~/:@".contains(&byte)
 }
 
 fn escaped(bytes: &[u8]) -> String {

@@ -19,7 +19,7 @@ fn what_is_held_is_not_destroyed() {
     let holds = [dataset.hold().unwrap(), pool.dataset("tank/a").unwrap().hold().unwrap()];
     for hold in holds {
         let refused = pool.destroy_dataset(&tx, "tank/a").unwrap_err();
-        assert_eq!(refused.to_string(), "dataset tank/a is busy: it is open");
+        assert_eq!(refused.to_string(), "tank/a is busy: it is open");
         assert_eq!(refused.kind(), ErrorKind::Retry);
         assert!(matches!(dataset.check_unused(), Err(PoolError::Busy { .. })));
         drop(hold);

@@ -95,6 +95,7 @@ impl<M: CacheMedium> Cache<M> {
         let by_intents =
             intents.iter().filter(|(_, intent)| is_gone(intent)).map(|(_, intent)| intent.file());
         let gone: BTreeSet<FileId> = replayed.gone.iter().copied().chain(by_intents).collect();
+        let reached = reached(intents, &found);
         recovered.records += self.protocol.replay(&found, &gone, &mut chunks)?;
         for gone in gone.iter().filter_map(|id| chunks.files.remove(id)) {
             self.protocol.give_up_all(gone.key)?;
@@ -114,7 +115,8 @@ impl<M: CacheMedium> Cache<M> {
             self.add_found(id, of_file, backing)?;
         }
         for &(number, intent) in intents.iter().filter(|(_, intent)| found.contains_key(&intent.file())) {
-            self.complete(number, intent, &found[&intent.file()])?;
+            let file = intent.file();
+            self.complete(number, intent, &found[&file], reached.get(&file).copied())?;
             recovered.truncations += u64::from(intent.is_truncation());
         }
         // A truncation of a file that is not there waits for it, as its data do.
@@ -176,6 +178,17 @@ impl<M: CacheMedium> Cache<M> {
         self.files.remove(&file);
         Ok(unreadable)
     }
+}
+
+/// Files that truncations under way had given their length, with the times of these: records of the protocol
+/// Log may make them longer again before they are truncated once more.
+fn reached(intents: &[Numbered], found: &BTreeMap<FileId, Arc<dyn BackingFile>>) -> BTreeMap<FileId, u64> {
+    let of = |(_, intent): &Numbered| {
+        let Intent::Truncate(id, size) = *intent else { return None };
+        let stat = found.get(&id)?.stat().ok()?;
+        (stat.size == size).then_some((id, stat.modified_ns))
+    };
+    intents.iter().filter_map(of).collect()
 }
 
 /// Checks that they belong together; the opening that the directory names.

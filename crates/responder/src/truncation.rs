@@ -168,12 +168,14 @@ impl<M: CacheMedium> Cache<M> {
         }
     }
 
-    /// Completes what an intent names, of a file that is in the directory.
+    /// Completes what an intent names, of a file that is in the directory. `reached_ns`: it had the length
+    /// before the recovery wrote to it, and this time.
     pub(crate) fn complete(
         &self,
         number: usize,
         intent: Intent,
         backing: &Arc<dyn BackingFile>,
+        reached_ns: Option<u64>,
     ) -> Result<(), Error> {
         let Intent::Truncate(id, size) = intent else { return lock(&self.intents).end(number) };
         let file = match self.files.by_id(id) {
@@ -187,10 +189,13 @@ impl<M: CacheMedium> Cache<M> {
         self.unfinished(&file, size, Some(number));
         let mut now = file.size.hold()?;
         if backing.stat().is_ok_and(|stat| stat.size != size) {
-            // The call had not got so far.
+            // The call had not got so far, or a record has made it longer again.
             backing.truncate(size).map_err(Error::backing("set the length of a file"))?;
         }
-        file.take_time();
+        match reached_ns {
+            Some(modified_ns) => drop(file.modified_ns().fetch_max(modified_ns, Ordering::Relaxed)),
+            None => file.take_time(),
+        }
         self.truncate_backing(&file, size, i64::MAX as u64)?;
         *now = size;
         Ok(())
