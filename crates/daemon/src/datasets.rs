@@ -12,7 +12,7 @@ use crate::protocol::Failure;
 use crate::report::{Address, DatasetReport, PropertyReport};
 
 /// Parses property values.
-pub(crate) fn parse_properties(words: &[(String, String)]) -> Result<Vec<(Property, u64)>, Failure> {
+fn parse_properties(words: &[(String, String)]) -> Result<Vec<(Property, u64)>, Failure> {
     let parse = |(name, value): &(String, String)| {
         let property: Property = name.parse()?;
         Ok((property, property.parse(value)?))
@@ -60,15 +60,26 @@ impl Node {
         properties: &[(String, String)],
         with_parents: bool,
     ) -> Result<(), Failure> {
+        let properties = self.prepare(name, properties, with_parents)?;
+        self.change(|tx| self.pool().create_dataset(tx, name, DatasetKind::Folder, &properties).map(drop))
+    }
+
+    /// Before a dataset is made: its properties, and its parents if they are wanted.
+    pub(crate) fn prepare(
+        &self,
+        name: &str,
+        properties: &[(String, String)],
+        with_parents: bool,
+    ) -> Result<Vec<(Property, u64)>, Failure> {
         let properties = parse_properties(properties)?;
         if with_parents {
             self.create_parents(name)?;
         }
-        self.change(|tx| self.pool().create_dataset(tx, name, DatasetKind::Folder, &properties).map(drop))
+        Ok(properties)
     }
 
     /// Creates the missing parents of a dataset.
-    pub(crate) fn create_parents(&self, name: &str) -> Result<(), Failure> {
+    fn create_parents(&self, name: &str) -> Result<(), Failure> {
         for (end, _) in name.match_indices('/').skip(1) {
             let parent = &name[..end];
             if self.pool().dataset(parent).is_err() {

@@ -77,7 +77,7 @@ pub struct Node {
     pub(crate) imported: Mutex<ImportReport>,
     pub(crate) endings: (Sender<Ending>, Mutex<Receiver<Ending>>),
     pub(crate) is_ending: AtomicBool,
-    /// The devices are free.
+    /// The devices are free, and so is the name of the control socket.
     pub(crate) released: (Mutex<bool>, Condvar),
     /// Why a request ended the node; held until the request's answer has been sent.
     pub(crate) ending: Mutex<Option<Ending>>,

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use fastness_base::ErrorKind;
 use fastness_store::{DatasetId, ObjectId, PoolError, SnapshotInfo};
 
-use crate::datasets::parse_properties;
 use crate::destroyed::DestroyedReport;
 use crate::node::Node;
 use crate::protocol::Failure;
@@ -32,10 +31,7 @@ impl Node {
         properties: &[(String, String)],
         with_parents: bool,
     ) -> Result<(), Failure> {
-        let properties = parse_properties(properties)?;
-        if with_parents {
-            self.create_parents(name)?;
-        }
+        let properties = self.prepare(name, properties, with_parents)?;
         Ok(self.store.clone_snapshot(snapshot, name, &properties)?)
     }
 

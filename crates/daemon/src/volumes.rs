@@ -5,7 +5,6 @@ use fastness_store::DatasetKind;
 use fastness_zvol::{Volume, VolumeOptions};
 use serde::{Deserialize, Serialize};
 
-use crate::datasets::parse_properties;
 use crate::nbd::NbdService;
 use crate::node::Node;
 use crate::protocol::{AccessRequest, Failure};
@@ -31,10 +30,7 @@ impl Node {
         properties: &[(String, String)],
         with_parents: bool,
     ) -> Result<(), Failure> {
-        let options = VolumeOptions { properties: parse_properties(properties)? };
-        if with_parents {
-            self.create_parents(name)?;
-        }
+        let options = VolumeOptions { properties: self.prepare(name, properties, with_parents)? };
         Volume::create(&self.store, name, size_bytes, &options)?;
         Ok(())
     }

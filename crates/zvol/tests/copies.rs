@@ -6,7 +6,6 @@ mod support;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
 use fastness_pool::{
@@ -15,14 +14,9 @@ use fastness_pool::{
 use fastness_store::{Consent, Given, PoolLog, RegionParts, Store, StoreError};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
-use support::{create, log, store_options};
+use support::{create, log, manual, store_options};
 
 const MIB: u64 = 1 << 20;
-
-fn options() -> PoolOptions {
-    // No txg ends by itself within a test.
-    PoolOptions { txg_timeout: Duration::from_secs(3600), ..PoolOptions::default() }
-}
 
 /// A pool in memory, and regions in files.
 struct World {
@@ -42,7 +36,7 @@ impl World {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let disk = Arc::new(MemDevice::from_image("disk", MemImage::zeroed(64 * MIB), 512));
         let spec = VdevSpec::single(Device::new("disk", disk.clone()));
-        let store = create(&[spec], store_options(options()));
+        let store = create(&[spec], store_options(manual()));
         let mut world = World { dir, disk, open: None };
         log(&store).add_regions(|| (0..regions).map(|index| world.new_region(index)).collect()).unwrap();
         let small = VolumeOptions { properties: vec![(Property::VolBlockSize, 4096)] };
@@ -99,7 +93,7 @@ impl World {
         let open = |path: &PathBuf| RegionParts::of(PoolLog::open_region(path, true).unwrap()).unwrap();
         let regions = self.regions().iter().map(open).collect();
         let mut parts = Given { devices: vec![Device::new("disk", self.disk.clone())], regions };
-        let (store, _) = support::import(&mut parts, &store_options(options()), consent)?;
+        let (store, _) = support::import(&mut parts, &store_options(manual()), consent)?;
         let volume = Volume::open(&store, "tank/v").unwrap();
         self.open = Some((store, volume));
         Ok(())
@@ -289,11 +283,11 @@ fn a_region_that_the_log_is_leaving_hears_of_each_txg_that_names_it() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let disk = Arc::new(MemDevice::from_image("disk", MemImage::zeroed(64 * MIB), 512));
     let spec = VdevSpec::single(Device::new("disk", disk.clone()));
-    let pool = Pool::create("tank", &[spec], options()).unwrap();
+    let pool = Pool::create("tank", &[spec], manual()).unwrap();
     let stop = Arc::new(Stop::default());
     // Before the log's own, so that it is called first.
     pool.add_hook(Arc::new(Stopper(stop.clone())));
-    let store = Store::create(pool, store_options(options())).unwrap();
+    let store = Store::create(pool, store_options(manual())).unwrap();
     let path = dir.path().join("region");
     let region = PoolLog::create_region(&path, 16 * MIB, true).unwrap();
     log(&store).add_region(region, path.clone(), true).unwrap();
@@ -316,10 +310,10 @@ fn a_region_that_the_log_is_leaving_hears_of_each_txg_that_names_it() {
     drop(store);
     std::fs::write(&path, bytes).unwrap();
     let devices = vec![Device::new("disk", Arc::new(MemDevice::from_image("disk", image, 512)))];
-    let read_only = PoolOptions { is_read_only: true, ..options() };
+    let read_only = PoolOptions { is_read_only: true, ..manual() };
     let pool = Pool::import(&devices, &ImportOptions::default(), read_only).unwrap();
     assert_eq!(PoolLog::config(&pool).unwrap().in_use().count(), 1);
     drop(pool);
     let regions = vec![RegionParts::of(PoolLog::open_region(&path, true).unwrap()).unwrap()];
-    support::import(&mut Given { devices, regions }, &store_options(options()), Consent::NONE).unwrap();
+    support::import(&mut Given { devices, regions }, &store_options(manual()), Consent::NONE).unwrap();
 }

@@ -9,19 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fastness_blkdev::MemImage;
-use fastness_pool::{Device, PoolOptions, Property, VdevSpec};
+use fastness_pool::{Device, Property, VdevSpec};
 use fastness_store::{Consent, Demand, Given, PoolLog, RegionParts, Store, StoreError, Tx};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
 use proptest::prelude::*;
-use support::{create, log, memory, store_options};
+use support::{create, log, manual, memory, store_options};
 
 const MIB: u64 = 1 << 20;
-
-fn options() -> PoolOptions {
-    // No txg ends by itself within a test.
-    PoolOptions { txg_timeout: Duration::from_secs(3600), ..PoolOptions::default() }
-}
 
 struct Bench {
     disk: Device,
@@ -35,7 +30,7 @@ impl Bench {
     fn new(is_pmem: bool) -> (Bench, Open) {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let bench = Bench { disk: memory("disk", MemImage::zeroed(64 * MIB)), dir };
-        let store = create(&[VdevSpec::single(bench.disk.clone())], store_options(options()));
+        let store = create(&[VdevSpec::single(bench.disk.clone())], store_options(manual()));
         if is_pmem {
             bench.add_region(&store);
         }
@@ -64,7 +59,7 @@ impl Bench {
 
     fn import(&self, regions: Vec<RegionParts>, consent: Consent) -> Result<Arc<Store>, StoreError> {
         let mut parts = Given { devices: vec![self.disk.clone()], regions };
-        Ok(support::import(&mut parts, &store_options(options()), consent)?.0)
+        Ok(support::import(&mut parts, &store_options(manual()), consent)?.0)
     }
 }
 

@@ -4,20 +4,14 @@ mod support;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fastness_blkdev::MemImage;
-use fastness_pool::{Device, PoolError, PoolOptions, Property, VdevSpec};
+use fastness_pool::{Device, PoolError, Property, VdevSpec};
 use fastness_store::{Consent, Given, PoolLog, RegionParts, Store, StoreError};
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
-use support::{create, log, memory, store_options};
+use support::{create, log, manual, memory, store_options};
 
 const MIB: u64 = 1 << 20;
-
-fn options() -> PoolOptions {
-    // No txg ends by itself within a test.
-    PoolOptions { txg_timeout: Duration::from_secs(3600), ..PoolOptions::default() }
-}
 
 struct Bench {
     disk: Device,
@@ -29,7 +23,7 @@ impl Bench {
     fn new(is_pmem: bool) -> Bench {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let disk = memory("disk", MemImage::zeroed(64 * MIB));
-        let store = create(&[VdevSpec::single(disk.clone())], store_options(options()));
+        let store = create(&[VdevSpec::single(disk.clone())], store_options(manual()));
         let bench = Bench { disk, dir, store: Some(store) };
         if is_pmem {
             let region = PoolLog::create_region(&bench.path(), 16 * MIB, true).unwrap();
@@ -58,7 +52,7 @@ impl Bench {
         self.store = None;
         let regions = PoolLog::open_region(&self.path(), true).map(|region| RegionParts::of(region).unwrap());
         let mut parts = Given { devices: vec![self.disk.clone()], regions: regions.into_iter().collect() };
-        let (store, report) = support::import(&mut parts, &store_options(options()), Consent::NONE).unwrap();
+        let (store, report) = support::import(&mut parts, &store_options(manual()), Consent::NONE).unwrap();
         self.store = Some(store);
         report.records
     }

@@ -3,33 +3,27 @@
 mod support;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fastness_blkdev::MemImage;
-use fastness_pool::{Device, ErrorKind, PoolError, PoolOptions, Property, VdevSpec};
+use fastness_pool::{Device, ErrorKind, PoolError, Property, VdevSpec};
 use fastness_store::Operation;
 use fastness_store::{Consent, Store};
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
 use proptest::prelude::*;
-use support::{Parts, create, log, memory, store_options};
+use support::{Parts, create, log, manual, memory, store_options};
 
 const MIB: u64 = 1 << 20;
-
-fn options() -> PoolOptions {
-    // No txg ends by itself within a test.
-    PoolOptions { txg_timeout: Duration::from_secs(3600), ..PoolOptions::default() }
-}
 
 fn disk() -> Device {
     memory("disk", MemImage::zeroed(64 * MIB))
 }
 
 fn store_on(disk: &Device) -> Arc<Store> {
-    create(&[VdevSpec::single(disk.clone())], store_options(options()))
+    create(&[VdevSpec::single(disk.clone())], store_options(manual()))
 }
 
 fn import(disk: &Device) -> Arc<Store> {
-    support::import(&mut Parts(vec![disk.clone()]), &store_options(options()), Consent::NONE).unwrap().0
+    support::import(&mut Parts(vec![disk.clone()]), &store_options(manual()), Consent::NONE).unwrap().0
 }
 
 fn small_blocks() -> VolumeOptions {

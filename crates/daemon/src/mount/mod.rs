@@ -16,7 +16,6 @@ use fastness_sync::lock;
 use fastness_zpl::{FileSystem, FileSystemOptions, FsError};
 use serde::{Deserialize, Serialize};
 
-use crate::datasets::parse_properties;
 use crate::node::Node;
 use crate::protocol::{Failure, MountRequest};
 use crate::report::{FilesCheckReport, OfflineReport, ServedReport};
@@ -95,10 +94,8 @@ impl Node {
         properties: &[(String, String)],
         with_parents: bool,
     ) -> Result<(), Failure> {
-        let options = FileSystemOptions { properties: parse_properties(properties)?, uid, gid, seed: None };
-        if with_parents {
-            self.create_parents(name)?;
-        }
+        let properties = self.prepare(name, properties, with_parents)?;
+        let options = FileSystemOptions { properties, uid, gid, seed: None };
         FileSystem::create(&self.store, name, &options)?;
         Ok(())
     }

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, missing_debug_implementations)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
 use fastness_pool::{Device, Pool, PoolOptions, VdevSpec};
@@ -13,6 +14,11 @@ use fastness_zvol::VolumeReplay;
 
 pub fn memory(name: &str, image: MemImage) -> Device {
     Device::new(name, Arc::new(MemDevice::from_image(name, image, 512)))
+}
+
+/// Settings of a pool in which no txg ends by itself within a test.
+pub fn manual() -> PoolOptions {
+    PoolOptions { txg_timeout: Duration::from_secs(3600), ..PoolOptions::default() }
 }
 
 /// Settings of a store of volumes.
