@@ -15,15 +15,18 @@ use support::{Bench, Ram};
 
 const MIB: usize = 1 << 20;
 const TABLE_BYTES: u64 = 16 + 16 * SIZE as u64;
+const QUEUES: u16 = 2;
 
+/// The tables of requests without an answer, one after the other, their file, and the message about it.
 fn inflight(front: &Front) -> (ForeignMemory, OwnedFd, Vec<u8>) {
     let mut ask = [0; 16].to_vec();
-    ask.extend([1, SIZE].map(u16::to_ne_bytes).concat());
+    ask.extend([QUEUES, SIZE].map(u16::to_ne_bytes).concat());
     ask.extend([0; 4]);
     front.send(31, &ask, &[]).unwrap();
     let (described, file) = front.answer().unwrap();
     let file = file.unwrap();
-    let memory = ForeignMemory::map(&File::from(file.try_clone().unwrap()), 0, TABLE_BYTES).unwrap();
+    let len = TABLE_BYTES.next_multiple_of(64) * u64::from(QUEUES);
+    let memory = ForeignMemory::map(&File::from(file.try_clone().unwrap()), 0, len).unwrap();
     (memory, file, described)
 }
 
@@ -206,6 +209,28 @@ fn a_queue_that_breaks_the_rules_is_stopped_and_the_others_go_on() {
         front.wait_used(1);
         assert_eq!((front.byte(status), bench.disk.bytes.read().unwrap()[3 * 512]), (0, 5), "{what}");
     }
+}
+
+/// A descriptor of no queue would be in the table of the next queue.
+#[test]
+fn a_head_outside_of_the_queue_is_in_no_table() {
+    let bench = Bench::new(Ram::new(MIB));
+    let front = Front::connect(&bench.path);
+    front.negotiate();
+    let (tables, file, described) = inflight(&front);
+    assert_eq!(front.ask(32, &described, &[file.as_fd()]), Some(0));
+    front.start(0);
+    let mut before = vec![0; (TABLE_BYTES.next_multiple_of(64) * u64::from(QUEUES)) as usize];
+    tables.read(0, &mut before).unwrap();
+    front.offer(0, &[SIZE + 7]);
+    let begun = Instant::now();
+    while bench.notes.lock().unwrap().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nothing was noted");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut after = vec![0; before.len()];
+    tables.read(0, &mut after).unwrap();
+    assert!(before == after, "a request of another queue is in flight");
 }
 
 #[test]
