@@ -18,7 +18,7 @@
 //!             mount/: files
 //! export      from a volume to NBD, errors            report    what is reported, for tables and --json
 //! imported    what an import found                    clear     resumes a suspended pool
-//! snapshots   snapshots and clones of volumes         datasets  names and properties
+//! snapshots   snapshots and clones of volumes         datasets  names and properties; user_properties
 //! log_device  devices of the log                      topology  add, attach, replace, scrub: jobs
 //! ending      how it ends; history: what was asked    layout    requests that look like mistakes
 //! devices     devices by path, labels found by a scan
@@ -64,6 +64,7 @@ mod signals;
 mod snapshots;
 mod status;
 mod topology;
+mod user_properties;
 mod vhost;
 mod volumes;
 
@@ -93,8 +94,10 @@ pub use protocol::{
 pub use report::{
     Address, CheckReport, DatasetReport, DeviceReport, FilesCheckReport, HistoryReport, JobReport,
     LogCauseReport, LogCounters, LogRegionCounters, LogReport, LogVolumeReport, OfflineReport,
-    OperationReport, PoolReport, PropertyReport, RegionReport, ServedReport, TlsReport, VdevReport,
+    OperationReport, PoolReport, PropertyReport, RatioReport, RegionReport, ServedReport, TlsReport,
+    VdevReport,
 };
 pub use said::{Level, say, speak_as_service, speaks_as_service};
 pub use signals::on_signals;
 pub use topology::split_regions;
+pub use user_properties::inherit_user_properties;

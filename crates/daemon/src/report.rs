@@ -352,8 +352,23 @@ pub struct DatasetReport {
     /// Clones of a snapshot.
     #[serde(default)]
     pub clones: Vec<String>,
-    /// Properties in force.
+    /// When it was made, in seconds since the beginning of 1970; none if the pool does not say.
+    #[serde(default)]
+    pub created_unix_s: Option<u64>,
+    /// What compression saves; only if that was asked for, since it is counted from all blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratios: Option<RatioReport>,
+    /// Properties in force, those of users among them (their names have a colon).
     pub properties: Vec<PropertyReport>,
+}
+
+/// How much longer data would be without compression, in hundredths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RatioReport {
+    /// Of what a dataset and those below it use.
+    pub used_percent: u64,
+    /// Of what it shows.
+    pub referenced_percent: u64,
 }
 
 /// A property of a dataset.
@@ -363,7 +378,7 @@ pub struct PropertyReport {
     pub name: String,
     /// Value as words.
     pub value: String,
-    /// `local`, `default` or `inherited from NAME`.
+    /// `local`, `default` or `inherited from NAME`; `-` for what cannot be set.
     pub source: String,
 }
 

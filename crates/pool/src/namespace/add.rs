@@ -7,6 +7,7 @@ use crate::metadata::branches::Base;
 use crate::metadata::tables::{DatasetKind, DatasetRow};
 use crate::namespace::names::split;
 use crate::namespace::props::{Property, Values};
+use crate::namespace::user::{CREATED, now};
 use crate::pool::Tx;
 use crate::space::room::{Charge, Claim};
 use crate::state::Shared;
@@ -61,6 +62,7 @@ impl Shared {
         namespace.next_id += 1;
         let row = DatasetRow { parent: parent.id.0, kind: new.kind, name: last.to_owned(), values };
         self.note_dataset(namespace, tx, id, Some(&row));
+        self.txgs.changes(tx.txg()).aux.insert((id, CREATED.to_vec()), Some(now()));
         let base = (new.base)(id);
         let core = Arc::new(DatasetCore { base, ..DatasetCore::new(id, tx.txg(), row, new.next_object, 0) });
         namespace.by_id.insert(id, core.clone());

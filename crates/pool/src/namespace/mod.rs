@@ -7,10 +7,12 @@
 //! hold             datasets that are in use are not destroyed
 //! names            what names may be
 //! props            values of properties, and how they are inherited
+//! ratio            how much compression saves
 //! rollback         a volume becomes what a snapshot is
 //! settings         properties of the pool, features: what is stored of them
 //! shown            what snapshots take, and what datasets show
 //! snapshots        snapshots and clones of volumes
+//! user             properties with names of their owners' choice; when datasets were made
 //! ```
 
 mod add;
@@ -19,7 +21,9 @@ pub(crate) mod dataset;
 pub(crate) mod hold;
 pub(crate) mod names;
 pub(crate) mod props;
+pub(crate) mod ratio;
 mod rollback;
 pub(crate) mod settings;
 pub(crate) mod shown;
 pub(crate) mod snapshots;
+pub(crate) mod user;
