@@ -202,14 +202,24 @@ impl World {
         let (of_volume, of_clone) = (then[&volume].0, then[&name].0);
         then.get_mut(&volume).unwrap().0 = of_clone;
         then.get_mut(&name).unwrap().0 = of_volume;
-        let of_volume_alone = |info: &&fastness_pool::SnapshotInfo| info.name.starts_with(&format!("{volume}@"));
+        let of_volume_alone =
+            |info: &&fastness_pool::SnapshotInfo| info.name.starts_with(&format!("{volume}@"));
         for info in snapshots.iter().filter(of_volume_alone).filter(|info| info.txg <= at) {
             let entry = then.remove(&info.name).unwrap();
             let is_double = then.insert(info.name.replacen(&volume, &name, 1), entry).is_some();
             if is_double {
                 let refused = self.pool.promote(&name, |_| false);
-                assert!(matches!(refused, Err(PoolError::Exists(_)) | Err(PoolError::Device(_)) | Err(PoolError::Suspended { .. })), "{refused:?}");
-                return self.rig.check(refused.or(Ok::<_, PoolError>(first))).is_some() && !self.pool.is_suspended();
+                assert!(
+                    matches!(
+                        refused,
+                        Err(PoolError::Exists(_))
+                            | Err(PoolError::Device(_))
+                            | Err(PoolError::Suspended { .. })
+                    ),
+                    "{refused:?}"
+                );
+                return self.rig.check(refused.or(Ok::<_, PoolError>(first))).is_some()
+                    && !self.pool.is_suspended();
             }
         }
         drop(clone);

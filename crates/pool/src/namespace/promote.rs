@@ -51,14 +51,18 @@ impl Pool {
         while ids.iter().any(|id| !self.shared.tables.current().cleared.of(*id).is_empty()) {
             self.sync()?;
         }
-        let ((), txg) = self.transact(|tx| {
+        let (base, txg) = self.transact(|tx| {
             let mut namespace = write(&self.shared.datasets.namespace);
             namespace.check_order(tx.txg())?;
             let base = origin(of_clone.core(), clone)?;
             let charge = self.charge_of_promotion(ids[0], base, &namespace)?;
             check_names(&namespace, ids[0], base)?;
             let aux = self.shared.tables.explained(self.aux_of(ids))?;
-            self.shared.reserve_rows(&mut self.shared.txgs.changes(tx.txg()), charge, tx.claim(Claim::Free))?;
+            self.shared.reserve_rows(
+                &mut self.shared.txgs.changes(tx.txg()),
+                charge,
+                tx.claim(Claim::Free),
+            )?;
             self.shared.change_places(&mut namespace, tx, ids[0], base);
             for (id, key, value) in aux.iter().filter(|(_, key, _)| !stays(key)) {
                 let other = if *id == ids[0] { ids[1] } else { ids[0] };
@@ -69,9 +73,10 @@ impl Pool {
             }
             let change = BranchChange::Promote { clone: ids[0], base };
             self.shared.txgs.changes(tx.txg()).branches.push(change);
-            Ok(())
+            Ok(base)
         })?;
         self.wait_synced(txg)?;
+        self.shared.promote_damage(ids[0], base);
         Ok(txg)
     }
 

@@ -137,7 +137,10 @@ impl Dataset {
 
     pub(crate) fn check_not_rolled_back(&self) -> Result<()> {
         match self.core.is_rolled_back.load(std::sync::atomic::Ordering::SeqCst) {
-            true => Err(PoolError::Busy { name: self.core.id.to_string(), why: "it is being rolled back or promoted" }),
+            true => Err(PoolError::Busy {
+                name: self.core.id.to_string(),
+                why: "it is being rolled back or promoted",
+            }),
             false => Ok(()),
         }
     }
