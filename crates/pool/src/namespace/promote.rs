@@ -32,6 +32,9 @@ use fastness_sync::order::{lock, read, write};
 /// Rows that one row of either takes: now, then, and what moves.
 const ROWS_OF_ROW: u64 = 6;
 
+/// Dataset, key and value.
+type Aux = (u64, Vec<u8>, Vec<u8>);
+
 impl Pool {
     /// Makes a clone the owner of the snapshots up to the one that it began as, and the volume that these
     /// belonged to a clone of the last of them. Values stored with the two datasets go with their names, but
@@ -99,7 +102,7 @@ impl Pool {
     }
 
     /// What owners have stored with two datasets.
-    fn aux_of(&self, ids: [u64; 2]) -> Result<Vec<(u64, Vec<u8>, Vec<u8>)>> {
+    fn aux_of(&self, ids: [u64; 2]) -> Result<Vec<Aux>> {
         let tables = self.shared.tables.current();
         let mut all = Vec::new();
         for id in ids {
