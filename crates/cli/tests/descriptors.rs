@@ -23,11 +23,15 @@ const FILES: usize = 1250;
 
 /// Without the capability that lets root raise its limits.
 const LIMITED: &str =
-    "ulimit -n 256 && exec setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource -- \"$@\"";
+    "ulimit -n \"$0\" && exec setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource -- \"$@\"";
 
 fn limited(command: &Command) -> Command {
+    limited_to(LIMIT, command)
+}
+
+fn limited_to(limit: u64, command: &Command) -> Command {
     let mut limited = Command::new("sh");
-    limited.args(["-c", LIMITED, "sh"]).arg(command.get_program()).args(command.get_args());
+    limited.args(["-c", LIMITED, &limit.to_string()]).arg(command.get_program()).args(command.get_args());
     limited.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     limited.current_dir(command.get_current_dir().unwrap()).stdin(Stdio::null());
     limited
@@ -214,6 +218,22 @@ fn a_program_has_more_files_than_its_server_may_have_descriptors() {
         assert!(ran.status.success(), "{ran:?}");
         check(&bench.path("dir"));
     }
+}
+
+/// So few that nothing would work: it is said before anything is made.
+#[test]
+fn too_few_descriptors_for_anything_are_refused() {
+    let Some(bench) = Bench::for_mounts() else { return };
+    fs::create_dir(bench.path("dir")).unwrap();
+    let command = bench.command("run --pm pm --size 64M --dir dir -- true");
+    let refused = limited_to(63, &command).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("63 files open at a time, and needs 64"),
+        "{refused:?}"
+    );
+    let again = limited_to(64, &command).output().unwrap();
+    assert!(again.status.success(), "{again:?}");
 }
 
 #[test]

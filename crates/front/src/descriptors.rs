@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use fastness_fuse::{Caller, Errno, Reply};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::error::FrontError;
+
 /// What the cache keeps open where there are enough.
 const IDLE_FILES_MAX: u64 = 1024;
 /// How long a program waits for files that were closed.
@@ -51,9 +53,18 @@ fn raise() {
 
 impl Descriptors {
     /// Those of this process, of which there are as many as it may have from now on.
-    pub(crate) fn raised() -> Descriptors {
+    ///
+    /// # Errors
+    /// [`FrontError::Refused`]: too few for anything.
+    pub(crate) fn raised() -> Result<Descriptors, FrontError> {
         raise();
-        Descriptors::of(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        if most < LEAST {
+            return Err(FrontError::Refused(format!(
+                "the server may have {most} files open at a time, and needs {LEAST}: raise the limit (`ulimit -Hn`)"
+            )));
+        }
+        Ok(Descriptors::of(most))
     }
 
     pub(crate) fn of(most: u64) -> Descriptors {

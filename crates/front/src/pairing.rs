@@ -129,7 +129,7 @@ impl Pair {
 
     fn create(&self, parts: Parts<'_>) -> Result<Recovery, FrontError> {
         let Parts { range, path, directory, info, for_others } = parts;
-        let descriptors = Descriptors::raised();
+        let descriptors = Descriptors::raised()?;
         let options = Options::new()
             .protocol(self.protocol.unwrap_or(ProtocolKind::Fr))
             .overwrite(self.is_forced)
@@ -219,7 +219,7 @@ fn recover(parts: Parts<'_>, inspection: Inspection, how: TakeUp) -> Result<Reco
     let Parts { range, path, directory, info, for_others } = parts;
     let backing = Arc::new(directory.clone());
     // First: a recovery opens what there are chunks of.
-    let descriptors = Descriptors::raised();
+    let descriptors = Descriptors::raised()?;
     let options = Options::new().shared(for_others.is_some()).pair_anew(how.is_forced);
     let options = options.drop_tail(how.drops_tail);
     let options =

@@ -55,7 +55,7 @@ pub fn serve<C: Contents>(
     mount_point: &Path,
     source: String,
 ) -> Result<(Session, Arc<PassThrough<C>>), FrontError> {
-    serve_with(contents, root, mount_point, source, Arc::new(Descriptors::raised()))
+    serve_with(contents, root, mount_point, source, Arc::new(Descriptors::raised()?))
 }
 
 /// As [`serve`], with the descriptors that there are.

@@ -35,8 +35,8 @@ impl World {
         world
     }
 
-    /// A volume with snapshots `a`, `b` and `c`, and a clone of `b` with one of its own, `d`. Each has changed
-    /// before and after each of them.
+    /// A volume with snapshots `a`, `b` and `c`, and a clone of `b` with one of its own, `d`. Each has
+    /// changed before and after each of them.
     fn branched(options: PoolOptions) -> World {
         let world = World::with(options);
         world.snapshot("tank/v@a");

@@ -61,8 +61,8 @@ impl Shared {
         damage.found = new;
     }
 
-    /// A clone has changed places with the volume that it began in: what was born after its base has the other
-    /// number, as its rows have.
+    /// A clone has changed places with the volume that it began in: what was born after its base has the
+    /// other number, as its rows have.
     pub(crate) fn promote_damage(&self, clone: u64, base: Base) {
         let mut damage = lock(&self.damage);
         let listed = std::mem::take(&mut damage.found.listed);
