@@ -70,7 +70,8 @@ impl Store {
     }
 
     /// Makes a clone and the volume that it began in change places, as
-    /// [`promote`](fastness_pool::Pool::promote) says. Nothing has either of them open; each number keeps its log, which has nothing that a crash needs.
+    /// [`promote`](fastness_pool::Pool::promote) says. Nothing has either of them open; each number keeps
+    /// its log, which has nothing that a crash needs.
     ///
     /// Persistence: durable on return. A crash during the call leaves both as they were, or as they will be.
     ///
