@@ -12,7 +12,7 @@ use crate::pool::Tx;
 use crate::space::room::{Charge, Claim};
 use crate::state::Shared;
 use crate::state::datasets::{DatasetCore, Namespace};
-use fastness_sync::order::read;
+use fastness_sync::order::{Mutex, read};
 
 /// What a dataset is to be.
 pub(super) struct New<'a, F> {
@@ -64,7 +64,10 @@ impl Shared {
         self.note_dataset(namespace, tx, id, Some(&row));
         self.txgs.changes(tx.txg()).aux.insert((id, CREATED.to_vec()), Some(now()));
         let base = (new.base)(id);
-        let core = Arc::new(DatasetCore { base, ..DatasetCore::new(id, tx.txg(), row, new.next_object, 0) });
+        let core = Arc::new(DatasetCore {
+            base: Mutex::new(base),
+            ..DatasetCore::new(id, tx.txg(), row, new.next_object, 0)
+        });
         namespace.by_id.insert(id, core.clone());
         namespace.children.insert(key, id);
         self.space.room.set_datasets(namespace.by_id.len());

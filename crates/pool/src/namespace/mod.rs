@@ -6,6 +6,7 @@
 //! dataset          the tree
 //! hold             datasets that are in use are not destroyed
 //! names            what names may be
+//! promote          a clone and the volume that it began in change places
 //! props            values of properties, and how they are inherited
 //! ratio            how much compression saves
 //! rollback         a volume becomes what a snapshot is
@@ -20,6 +21,7 @@ pub(crate) mod change_settings;
 pub(crate) mod dataset;
 pub(crate) mod hold;
 pub(crate) mod names;
+mod promote;
 pub(crate) mod props;
 pub(crate) mod ratio;
 mod rollback;

@@ -7,6 +7,7 @@
 //! keeping   rows that change while snapshots need them
 //! output    writes blocks to new places
 //! pipeline  open, quiescing, syncing; holds, back-pressure
+//! promoting a clone and the volume that it began in change places
 //! pruning   removes what no snapshot needs any more, in steps
 //! publish   what follows a sync
 //! pulse     whether the thread moves
@@ -20,6 +21,7 @@ pub(crate) mod freeing;
 mod keeping;
 pub(crate) mod output;
 pub(crate) mod pipeline;
+mod promoting;
 mod pruning;
 pub(crate) mod publish;
 pub(crate) mod pulse;
