@@ -8,10 +8,11 @@ use fastness_store::{
 };
 use fastness_sync::lock;
 
+use crate::dataset_report::{DatasetReport, PropertyReport};
 use crate::destroyed::DestroyedReport;
 use crate::node::Node;
 use crate::protocol::Failure;
-use crate::report::{Address, DatasetReport, PropertyReport};
+use crate::report::Address;
 use crate::user_properties::own;
 
 /// Parses property values, but for those of users.

@@ -32,6 +32,7 @@ mod clear;
 mod client;
 mod control;
 mod damaged;
+mod dataset_report;
 mod datasets;
 mod destroyed;
 mod devices;
@@ -71,6 +72,7 @@ mod volumes;
 pub use client::{Client, ClientError};
 pub use control::Control;
 pub use damaged::DamagedReport;
+pub use dataset_report::{DatasetReport, PropertyReport, RatioReport};
 pub use destroyed::DestroyedReport;
 pub use devices::{Candidate, Found, PATIENCE, Unreadable, clear_labels, open_vdevs, patiently, scan};
 pub use error::StartError;
@@ -92,10 +94,9 @@ pub use protocol::{
     AccessRequest, Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, VdevRequest,
 };
 pub use report::{
-    Address, CheckReport, DatasetReport, DeviceReport, FilesCheckReport, HistoryReport, JobReport,
-    LogCauseReport, LogCounters, LogRegionCounters, LogReport, LogVolumeReport, OfflineReport,
-    OperationReport, PoolReport, PropertyReport, RatioReport, RegionReport, ServedReport, TlsReport,
-    VdevReport,
+    Address, CheckReport, DeviceReport, FilesCheckReport, HistoryReport, JobReport, LogCauseReport,
+    LogCounters, LogRegionCounters, LogReport, LogVolumeReport, OfflineReport, OperationReport, PoolReport,
+    RegionReport, ServedReport, TlsReport, VdevReport,
 };
 pub use said::{Level, say, speak_as_service, speaks_as_service};
 pub use signals::on_signals;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use fastness_base::ErrorKind;
 use fastness_store::{DatasetId, ObjectId, PoolError, SnapshotInfo};
 
+use crate::dataset_report::DatasetReport;
 use crate::destroyed::DestroyedReport;
 use crate::node::Node;
 use crate::protocol::Failure;
-use crate::report::DatasetReport;
 use crate::user_properties::own;
 
 /// The volume of a snapshot.

@@ -2,9 +2,9 @@
 
 use fastness_store::{Dataset, Ratio};
 
+use crate::dataset_report::{DatasetReport, PropertyReport, RatioReport};
 use crate::node::Node;
 use crate::protocol::Failure;
-use crate::report::{DatasetReport, PropertyReport, RatioReport};
 
 /// Those of a dataset itself. If they cannot be read, none: its other properties are shown all the same.
 pub(crate) fn own(dataset: &Dataset) -> Vec<PropertyReport> {

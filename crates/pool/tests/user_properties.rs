@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fastness_pool::{
-    DatasetKind, Pool, PoolError, Property, Ratio, Tx, USER_BYTES_MAX, USER_VALUE_BYTES_MAX,
-    VdevSpec,
+    DatasetKind, Pool, PoolError, Property, Ratio, Tx, USER_BYTES_MAX, USER_VALUE_BYTES_MAX, VdevSpec,
 };
 use support::{Rig, host, manual};
 

@@ -20,10 +20,10 @@ use crate::metadata::snapshot::Snapshot;
 use crate::metadata::tables::{
     self, CLEARED, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, USAGE,
 };
+use crate::namespace::created::{CREATED, now};
 use crate::namespace::names::check_component;
 use crate::namespace::props::Values;
 use crate::namespace::settings::{SETTINGS, Settings};
-use crate::namespace::user::{CREATED, now};
 use crate::objects::cleared::Cleared;
 use crate::objects::object::RANGE_BYTES;
 use crate::pool::Pool;

@@ -3,6 +3,7 @@
 //! ```text
 //! add              puts a dataset into the tree
 //! change_settings  properties and features of a pool in use
+//! created          when a dataset was made
 //! dataset          the tree
 //! hold             datasets that are in use are not destroyed
 //! names            what names may be
@@ -10,6 +11,7 @@
 //! props            values of properties, and how they are inherited
 //! ratio            how much compression saves
 //! rollback         a volume becomes what a snapshot is
+//! set              sets properties of datasets
 //! settings         properties of the pool, features: what is stored of them
 //! shown            what snapshots take, and what datasets show
 //! snapshots        snapshots and clones of volumes
@@ -18,6 +20,7 @@
 
 mod add;
 pub(crate) mod change_settings;
+pub(crate) mod created;
 pub(crate) mod dataset;
 pub(crate) mod hold;
 pub(crate) mod names;
@@ -25,6 +28,7 @@ mod promote;
 pub(crate) mod props;
 pub(crate) mod ratio;
 mod rollback;
+mod set;
 pub(crate) mod settings;
 pub(crate) mod shown;
 pub(crate) mod snapshots;

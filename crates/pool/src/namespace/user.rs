@@ -5,11 +5,11 @@
 //! datasets without a time.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{PoolError, Result};
 use crate::ids::UNIT_BYTES;
 use crate::metadata::snapshot::Snapshot;
+use crate::namespace::created::CREATED;
 use crate::namespace::dataset::Dataset;
 use crate::pool::{Pool, Tx};
 use crate::space::room::{Charge, Claim};
@@ -23,8 +23,6 @@ pub const USER_VALUE_BYTES_MAX: usize = 8192;
 pub const USER_BYTES_MAX: usize = 1 << 20;
 /// Keys of user properties begin so.
 const USER: &[u8] = b"user:";
-/// Seconds since the beginning of 1970, 8 bytes.
-pub(crate) const CREATED: &[u8] = b"created";
 
 /// Names and new values of user properties; `None` removes one.
 pub type UserChanges<'a> = &'a [(String, Option<String>)];
@@ -32,12 +30,6 @@ pub type UserChanges<'a> = &'a [(String, Option<String>)];
 /// Whether a name is that of a user property, right or wrong: it has a colon.
 pub fn is_user_property(name: &str) -> bool {
     name.contains(':')
-}
-
-/// What the clock says now, as it is stored.
-pub(crate) fn now() -> Vec<u8> {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    seconds.to_le_bytes().to_vec()
 }
 
 fn check(name: &str, value: Option<&str>) -> Result<()> {
