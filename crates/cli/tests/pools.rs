@@ -7,6 +7,8 @@ mod grow;
 #[path = "pools/lists.rs"]
 mod lists;
 mod support;
+#[path = "pools/thick.rs"]
+mod thick;
 
 use std::os::unix::fs::{FileExt, PermissionsExt};
 

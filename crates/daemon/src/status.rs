@@ -58,6 +58,7 @@ impl Node {
             total_bytes: status.total_bytes,
             used_bytes: status.used_bytes,
             free_bytes: status.free_bytes,
+            overcommitted_bytes: self.overcommitted_bytes(),
             found: words.found,
             after_process_crash: words.after_process_crash,
             after_power_cut: words.after_power_cut,

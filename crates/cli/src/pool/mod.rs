@@ -5,7 +5,7 @@ mod events;
 mod history;
 mod import;
 mod labelclear;
-mod list;
+pub(crate) mod list;
 mod properties;
 mod vdevs;
 

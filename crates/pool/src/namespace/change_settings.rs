@@ -21,6 +21,14 @@ impl Shared {
         Ok(())
     }
 
+    /// As [`activate`](Self::activate), or says that only a newer txg may do it.
+    pub(super) fn need(&self, tx: &Tx, feature: Feature) -> Result<()> {
+        match self.activate(tx, feature) {
+            true => Ok(()),
+            false => Err(PoolError::Overtaken { txg: tx.txg(), newest: self.txgs.pipeline.open_txg() }),
+        }
+    }
+
     /// Records that the media need a feature, at the latest with the transaction. `false` if only a newer txg
     /// may record it.
     pub(crate) fn activate(&self, tx: &Tx, feature: Feature) -> bool {

@@ -80,7 +80,7 @@ impl Pool {
     pub fn snapshot(&self, tx: &Tx, name: &str) -> Result<Dataset> {
         let shared = &self.shared;
         // Before the namespace is locked, which this reads.
-        self.need(tx, Feature::Snapshots)?;
+        shared.need(tx, Feature::Snapshots)?;
         let (volume, core) = {
             let mut namespace = write(&shared.datasets.namespace);
             let (volume, last) = split(name)?;
@@ -89,11 +89,12 @@ impl Pool {
                 return Err(PoolError::invalid("snapshot (VOLUME@NAME)", name));
             }
             let branch = found.id.0;
+            shared.check_thick_snapshot(&namespace, &found)?;
             let block_bytes = read(&found.row).values.get(Property::VolBlockSize);
             let mut properties = vec![(Property::ReadOnly, 1)];
             properties.extend(block_bytes.map(|bytes| (Property::VolBlockSize, bytes)));
             let holes = shared.tables.current().cleared.of(branch).len() as u64;
-            let charge = Charge::dataset() + Charge::rows(3 + holes / HOLES_OF_PAGE);
+            let charge = Charge::dataset() + Charge::rows(4 + holes / HOLES_OF_PAGE);
             let base = |id| Some(Base { branch, txg: tx.txg(), snapshot: id });
             let new = New {
                 kind: DatasetKind::Snapshot,
@@ -105,6 +106,7 @@ impl Pool {
             let core = shared.add_dataset(&mut namespace, tx, name, new)?;
             let change = BranchChange::Snapshot { id: core.id.0, branch };
             shared.txgs.changes(tx.txg()).branches.push(change);
+            found.pin_all(tx.txg());
             (found, core)
         };
         self.begin_keeping(tx.txg(), &volume);
@@ -144,7 +146,10 @@ impl Pool {
         properties: &[(Property, u64)],
     ) -> Result<Dataset> {
         let shared = &self.shared;
-        self.need(tx, Feature::Clones)?;
+        shared.need(tx, Feature::Clones)?;
+        if properties.iter().any(|(property, _)| *property == Property::RefReservation) {
+            shared.need(tx, Feature::ThickVolumes)?;
+        }
         let mut namespace = write(&shared.datasets.namespace);
         let (from, base) = self.durable(&namespace, snapshot)?;
         let is_own = |(property, _): &&(Property, u64)| *property != Property::VolBlockSize;
@@ -176,14 +181,6 @@ impl Pool {
         drop(changes);
         shared.remove_snapshot(&mut namespace, tx, &core);
         Ok(())
-    }
-
-    /// Records that the media need a feature.
-    fn need(&self, tx: &Tx, feature: Feature) -> Result<()> {
-        match self.shared.activate(tx, feature) {
-            true => Ok(()),
-            false => Err(PoolError::Overtaken { txg: tx.txg(), newest: self.open_txg() }),
-        }
     }
 
     /// A snapshot that is durable, and where it begins.
