@@ -9,6 +9,8 @@ mod lists;
 mod support;
 #[path = "pools/thick.rs"]
 mod thick;
+#[path = "pools/trim.rs"]
+mod trim;
 
 use std::os::unix::fs::{FileExt, PermissionsExt};
 

@@ -66,6 +66,7 @@ mod snapshots;
 mod status;
 mod thick;
 mod topology;
+mod trim;
 mod user_properties;
 mod vhost;
 mod volumes;

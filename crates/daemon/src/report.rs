@@ -65,6 +65,9 @@ pub struct PoolReport {
     pub served: Vec<ServedReport>,
     /// The running scrub or resilver, or the last one.
     pub job: Option<JobReport>,
+    /// The running trim, or the last one.
+    #[serde(default)]
+    pub trim: Option<JobReport>,
     /// The latest events, oldest first.
     pub events: Vec<EventReport>,
 }

@@ -71,6 +71,7 @@ impl Node {
             damaged_unlisted: unlisted,
             served: self.services.reports(),
             job: self.jobs.report(),
+            trim: self.trims.report(),
             events: self.journal.events(),
             guid: status.guid.to_string(),
             name: status.name,

@@ -90,3 +90,4 @@ pub use upkeep::check::CheckReport;
 pub use upkeep::damage::DamagedBlock;
 pub use upkeep::scrub::ScrubReport;
 pub use upkeep::status::{DeviceStatus, PoolStatus};
+pub use upkeep::trim::{TrimPoint, TrimStep};

@@ -143,6 +143,6 @@ pub use fastness_pool::{
 // What a pool and its logs say about themselves.
 pub use fastness_pool::{
     DamagedBlock, DatasetInfo, DeviceStatus, Place, PoolStatus, Pulse, Ratio, ScrubReport, SnapshotInfo,
-    is_user_property, thick_bytes,
+    TrimPoint, is_user_property, thick_bytes,
 };
 pub use fastness_zil::{ClaimSummary, LogCause, StatsSnapshot};

@@ -135,6 +135,7 @@ pub(super) fn show(out: &mut dyn Write, pool: &PoolReport) -> Result<()> {
     rows.extend(pool.advice.clone().map(|advice| ("to do", advice)));
     rows.extend(overcommitted(pool).map(|text| ("warning", text)));
     rows.extend(pool.job.as_ref().map(|report| ("job", job(report))));
+    rows.extend(pool.trim.as_ref().map(|report| ("trim", job(report))));
     rows.extend(pool.log.as_ref().map(|report| ("log", log(report))));
     fields(out, &rows)?;
     writeln!(out)?;

@@ -25,6 +25,7 @@ const FEATURE: u8 = 2;
 const READ_ONLY_COMPATIBLE: u8 = 1;
 pub(super) const FAILMODE: &str = "failmode";
 pub(super) const AUTOEXPAND: &str = "autoexpand";
+pub(super) const AUTOTRIM: &str = "autotrim";
 
 /// What happens to requests when a txg could not be made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -202,6 +203,10 @@ impl Settings {
 
     pub(super) fn is_expanding(&self) -> bool {
         self.properties.get(AUTOEXPAND) == Some(&1)
+    }
+
+    pub(super) fn is_trimming(&self) -> bool {
+        self.properties.get(AUTOTRIM) == Some(&1)
     }
 
     pub(super) fn fail_mode(&self) -> FailMode {
