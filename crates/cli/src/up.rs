@@ -145,7 +145,11 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> Result<Outcome> {
         Ok(control)
     })();
     match begun {
-        Ok(control) => until_end(&node, control).map(|_| Outcome::Clean),
+        Ok(control) => {
+            let ended = until_end(&node, control);
+            remove_mount_point(&dir);
+            ended.map(|_| Outcome::Clean)
+        }
         Err(error) => {
             // Once it is served, a client may have written to it.
             match made.is_something() && is_new {
@@ -221,8 +225,9 @@ fn serve(
 
 /// Creates the file system, if there is none, and mounts it; says where, or why not.
 fn mount_files(args: &UpArgs, node: &Node, dir: &Path) -> Result<String> {
-    let (name, path) = (format!("{}/files", node.name()), dir.join("files"));
+    let (name, path) = (format!("{}/files", node.name()), mount_point(dir));
     if args.no_mount {
+        remove_mount_point(dir);
         return Ok("not mounted (--no-mount)".to_owned());
     }
     if node.pool().dataset(&name).is_err() {
@@ -238,8 +243,21 @@ fn mount_files(args: &UpArgs, node: &Node, dir: &Path) -> Result<String> {
     }
     Ok(match node.mount(&name, &path, MountRequest::default(), false) {
         Ok(served) => format!("{} ({name}, mounted)", served.uri),
-        Err(failure) => format!("not mounted: {}", fastness_base::chain(&failure)),
+        Err(failure) => {
+            remove_mount_point(dir);
+            format!("not mounted: {}", fastness_base::chain(&failure))
+        }
     })
+}
+
+fn mount_point(dir: &Path) -> PathBuf {
+    dir.join("files")
+}
+
+/// Where nothing is mounted there is no folder either: programs would fill it, and the next mount hide what
+/// they wrote. One with something in it, or a mount, stays.
+fn remove_mount_point(dir: &Path) {
+    let _ = fs::remove_dir(mount_point(dir));
 }
 
 /// Puts the log on persistent memory, if there is some.

@@ -170,7 +170,7 @@ impl Node {
         self.refuse_served(&names)?;
         let all = names.join(", ");
         for (name, error) in self.store.destroy_datasets(names)? {
-            self.journal.note(format!("the log of {name}: {error}"));
+            self.journal.warn(format!("the log of {name}: {error}"));
         }
         self.journal.note(format!("{all} destroyed"));
         Ok(())

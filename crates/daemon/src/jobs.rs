@@ -126,7 +126,7 @@ impl Job {
         let mut state = lock(&self.state);
         state.elapsed = self.started.elapsed();
         let outcome = result.map(|report| state.report = report);
-        journal.note(match &outcome {
+        let text = match &outcome {
             Ok(()) if self.is_stopped.load(Ordering::SeqCst) => format!("{} stopped", self.what),
             Ok(()) if self.what == TRIM => format!("{} done", self.what),
             Ok(()) => format!(
@@ -136,7 +136,12 @@ impl Job {
                 state.report.lost.len()
             ),
             Err(error) => format!("{} failed: {}", self.what, chain(error)),
-        });
+        };
+        match &outcome {
+            Err(_) => journal.fail(text),
+            Ok(()) if state.report.wrong_copies > 0 || !state.report.lost.is_empty() => journal.warn(text),
+            Ok(()) => journal.note(text),
+        }
         state.outcome = Some(outcome);
         self.changed.notify_all();
     }

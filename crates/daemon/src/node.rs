@@ -187,7 +187,7 @@ impl Node {
         // They can tell that the devices are older copies, even if the devices know of no region.
         paths.extend(self.regions().into_iter().map(|region| region.path));
         if let Err(error) = remember_devices(&status.name, &paths) {
-            self.journal.note(format!("the devices are not remembered: {error}"));
+            self.journal.warn(format!("the devices are not remembered: {error}"));
         }
     }
 

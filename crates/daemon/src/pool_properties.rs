@@ -89,7 +89,7 @@ impl Node {
                 Ok(0) => {}
                 Ok(bytes) => self.journal.note(format!("{} has {bytes} bytes more", side.path)),
                 Err(error) => {
-                    self.journal.note(format!(
+                    self.journal.warn(format!(
                         "{} does not grow: {}",
                         side.path,
                         fastness_base::chain(&error)

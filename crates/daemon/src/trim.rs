@@ -135,7 +135,7 @@ impl Node {
         if let Some(from) = kept(&pool)
             && let Err(failure) = self.trims.start(TRIM.to_owned(), &self.journal, work(pool, from))
         {
-            self.journal.note(format!("the trim does not go on: {failure}"));
+            self.journal.warn(format!("the trim does not go on: {failure}"));
         }
     }
 
@@ -145,7 +145,7 @@ impl Node {
         // Without the thread nothing is discarded, which a trim makes good.
         let started = std::thread::Builder::new().name("autotrim".to_owned()).spawn(move || run_always(&of));
         if let Err(error) = started {
-            node.journal.note(format!("autotrim does not run: {}", chain(&error)));
+            node.journal.warn(format!("autotrim does not run: {}", chain(&error)));
         }
     }
 }
@@ -166,7 +166,7 @@ fn run_always(of: &Weak<Node>) {
             Ok(_) => has_failed = false,
             Err(error) if !has_failed => {
                 has_failed = true;
-                node.journal.note(format!("autotrim: {}", chain(&error)));
+                node.journal.warn(format!("autotrim: {}", chain(&error)));
             }
             Err(_) => {}
         }

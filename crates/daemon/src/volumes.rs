@@ -119,7 +119,7 @@ impl Node {
             let Ok(volume) = Volume::open(&self.store, &name) else { continue };
             for Kept { address, is_read_only, access } in self.kept(&volume) {
                 if let Err(error) = self.serve(&name, &address, &access, is_read_only, false) {
-                    self.journal.note(format!("{name} is not served: {}", chain(&error)));
+                    self.journal.fail(format!("{name} is not served: {}", chain(&error)));
                 }
             }
         }

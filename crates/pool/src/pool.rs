@@ -248,8 +248,9 @@ impl Pool {
     }
 
     /// After [`PoolError::NoSpace`]: syncs what is unsynced, because what that frees or replaces can be
-    /// reused only once it is durable; and waits for space that a trim holds. `false`: nothing is unsynced, or nothing but the caller syncs; trying
-    /// again would not help. The caller must hold no transaction.
+    /// reused only once it is durable; and waits for space that a trim holds. `false`: there is none, and
+    /// nothing is unsynced, or nothing but the caller syncs; trying again would not help. The caller must
+    /// hold no transaction.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
