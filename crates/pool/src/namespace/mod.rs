@@ -4,18 +4,20 @@
 //! add              puts a dataset into the tree
 //! change_settings  properties and features of a pool in use
 //! dataset          the tree
+//! file_snapshots   what is different about snapshots of file systems
 //! hold             datasets that are in use are not destroyed
 //! names            what names may be
 //! props            values of properties, and how they are inherited
 //! rollback         a volume becomes what a snapshot is
 //! settings         properties of the pool, features: what is stored of them
 //! shown            what snapshots take, and what datasets show
-//! snapshots        snapshots and clones of volumes
+//! snapshots        snapshots, and clones of volumes
 //! ```
 
 mod add;
 pub(crate) mod change_settings;
 pub(crate) mod dataset;
+mod file_snapshots;
 pub(crate) mod hold;
 pub(crate) mod names;
 pub(crate) mod props;

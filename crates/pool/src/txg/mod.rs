@@ -5,6 +5,7 @@
 //! dirty     what a txg writes out
 //! freeing   what a txg frees, in steps
 //! keeping   rows that change while snapshots need them
+//! keeping_files  the same for objects and rows of file systems
 //! output    writes blocks to new places
 //! pipeline  open, quiescing, syncing; holds, back-pressure
 //! pruning   removes what no snapshot needs any more, in steps
@@ -18,6 +19,7 @@ mod branching;
 pub(crate) mod dirty;
 pub(crate) mod freeing;
 mod keeping;
+mod keeping_files;
 pub(crate) mod output;
 pub(crate) mod pipeline;
 mod pruning;
