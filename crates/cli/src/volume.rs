@@ -37,6 +37,7 @@ Examples:
   fastness volume snapshot tank/disk@before
   fastness volume rollback tank/disk@before                 undo what came after
   fastness volume clone tank/disk@before tank/try           a volume of its own that begins like that
+  fastness volume promote tank/try                          and takes the place of tank/disk
   fastness volume serve tank/disk@before                    read-only
   fastness volume list -t snapshot
   fastness dataset destroy tank/disk@before
@@ -100,6 +101,12 @@ pub(crate) enum VolumeCommand {
     },
     /// Make a volume that begins as a snapshot is
     Clone(CloneArgs),
+    /// Give a clone the snapshots that it stands on; the volume that they were of becomes its clone
+    Promote {
+        /// Full name of the clone
+        #[arg(value_name = "VOLUME")]
+        clone: String,
+    },
 }
 
 /// Arguments of `fastness volume create`.
@@ -205,6 +212,9 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> Result<Outcome
         VolumeCommand::Rollback { snapshot, recursive } => {
             let request = Request::Rollback { snapshot: snapshot.clone(), newer_too: recursive };
             let () = ask(&snapshot, &request)?;
+        }
+        VolumeCommand::Promote { clone } => {
+            let () = ask(&clone, &Request::Promote { name: clone.clone() })?;
         }
         VolumeCommand::Clone(CloneArgs { snapshot, volume, options, parents }) => {
             if pool_of(&snapshot) != pool_of(&volume) {

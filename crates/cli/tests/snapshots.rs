@@ -117,3 +117,35 @@ fn what_would_be_free_is_said_before_it_is() {
     assert_eq!(bench.ok("dataset list tank -H -o name"), "tank\n");
     bench.ok("pool check tank");
 }
+
+/// A clone replaces the volume that it was made of, which then goes.
+#[test]
+fn a_clone_takes_the_place_of_its_volume() {
+    let bench = world();
+    bench.ok("volume clone tank/v@two tank/c");
+    assert!(bench.fails("volume promote tank/c", 4).contains("volume unserve tank/v"));
+    bench.ok("volume unserve tank/v");
+    assert!(bench.fails("volume promote tank/v", 3).contains("no clone"));
+    bench.fails("volume promote tank/none", 3);
+    bench.ok("volume snapshot tank/c@one");
+    assert!(bench.fails("volume promote tank/c", 3).contains("tank/c@one exists already"));
+    bench.ok("dataset destroy tank/c@one");
+    bench.ok("volume promote tank/c");
+    assert_eq!(
+        bench.ok("volume list -t snapshot -H -o name,clones"),
+        "tank/c@one\t-\ntank/c@two\ttank/v\ntank/v@three\t-\n"
+    );
+    assert_eq!(bench.ok("volume list -H -o name,origin"), "tank/c\t-\ntank/v\ttank/c@two\n");
+    bench.ok(&format!("volume serve tank/v --socket {}", bench.text("v2.sock")));
+    bench.ok(&format!("volume serve tank/c --socket {}", bench.text("c.sock")));
+    bench.client("c.sock", "tank/c").write(0, &[7; 4096], true).unwrap();
+    bench.ok("pool export tank");
+    bench.ok("pool import tank");
+    assert_eq!((first(&bench, "v2.sock", "tank/v"), first(&bench, "c.sock", "tank/c")), (3, 7));
+    bench.ok("volume unserve tank/v");
+    bench.ok("dataset destroy -r tank/v");
+    assert_eq!(bench.ok("volume list -t snapshot -H -o name"), "tank/c@one\ntank/c@two\n");
+    assert_eq!(first(&bench, "c.sock", "tank/c"), 7);
+    assert!(bench.ok("pool history tank").contains("promote name=tank/c"));
+    bench.ok("pool check tank");
+}

@@ -307,6 +307,7 @@ impl Node {
             Request::CloneSnapshot { snapshot, name, properties, with_parents } => {
                 answer(self.clone_snapshot(&snapshot, &name, &properties, with_parents)?)
             }
+            Request::Promote { name } => answer(self.promote(&name)?),
             Request::RenameDataset { from, to } => answer(self.rename_dataset(&from, &to)?),
             Request::SetProperties { name, values } => answer(self.set_properties(&name, &values)?),
             Request::CreateVolume { name, size_bytes, properties, with_parents } => {

@@ -196,6 +196,10 @@ pub enum Request {
         properties: Vec<(String, String)>,
         with_parents: bool,
     },
+    /// A clone gets the snapshots up to the one that it began as; their volume becomes a clone.
+    Promote {
+        name: String,
+    },
     RenameDataset {
         from: String,
         to: String,

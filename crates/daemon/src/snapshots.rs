@@ -53,6 +53,17 @@ impl Node {
         }
     }
 
+    pub(crate) fn promote(&self, clone: &str) -> Result<(), Failure> {
+        let Some(origin) = self.pool().dataset(clone)?.origin() else {
+            let text = format!("{clone} is no clone: there is nothing that it could take over");
+            return Err(Failure::refuse(ErrorKind::Invalid, text));
+        };
+        self.refuse_served(&[clone.to_owned(), volume_of(&origin).to_owned()])?;
+        self.store.promote(clone)?;
+        self.journal.note(format!("{} is a clone of {clone} now", volume_of(&origin)));
+        Ok(())
+    }
+
     /// All snapshots, with what each takes: that is counted now, from all rows that are kept for them.
     pub(crate) fn snapshots(&self) -> Result<Vec<DatasetReport>, Failure> {
         let pool = self.pool();

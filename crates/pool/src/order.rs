@@ -20,7 +20,7 @@
 //! | `log` | log blocks | may take space among the data |
 //! | `meta` | the map of the engine's file | places and frees pages |
 //! | `allocator` | which units are free | for a moment, never during I/O |
-//! | `next_cleared`, `damage`, `snapshot`, `config`, `uberblock`, `progress` | values | for a moment |
+//! | `next_cleared`, `damage`, `snapshot`, `config`, `uberblock`, `progress`, `base` | values | for a moment |
 //!
 //! An object's `contents` has no rank. A change holds that lock while quotas read the `namespace`; and
 //! a dataset is destroyed with the `namespace` held, and its objects' `contents` inside. The two do not
@@ -51,3 +51,4 @@ pub(crate) const SNAPSHOT: u8 = 18;
 pub(crate) const CONFIG: u8 = 19;
 pub(crate) const UBERBLOCK: u8 = 20;
 pub(crate) const PROGRESS: u8 = 21;
+pub(crate) const BASE: u8 = 22;

@@ -1,6 +1,6 @@
 //! Seeded simulation of snapshots and clones: random writes, discards and sizes, snapshots, clones,
-//! rollbacks, destruction, in one txg or in two that are open at one time; the power fails at a random
-//! operation of a device, and the pool is imported again.
+//! rollbacks, promotions, destruction, in one txg or in two that are open at one time; the power fails at a
+//! random operation of a device, and the pool is imported again.
 //!
 //! What must hold: after a crash the pool is as one txg left it, with whole snapshots of exactly what their
 //! volumes were; the full check finds nothing wrong at any txg; when all is destroyed, no space is in use.
@@ -33,6 +33,8 @@ struct World {
     model: Model,
     /// What may be found after a crash: by the first txg that is so.
     history: BTreeMap<Txg, Model>,
+    /// A clone that is being promoted, its number then, and the model then.
+    promoting: Option<(String, DatasetId, Model)>,
     met: Met,
 }
 
@@ -42,6 +44,7 @@ struct Met {
     snapshots: u64,
     clones: u64,
     rollbacks: u64,
+    promoted: u64,
     crashes: u64,
     older: u64,
     gone: u64,
@@ -53,6 +56,7 @@ impl Met {
         self.snapshots += other.snapshots;
         self.clones += other.clones;
         self.rollbacks += other.rollbacks;
+        self.promoted += other.promoted;
         self.crashes += other.crashes;
         self.older += other.older;
         self.gone += other.gone;
@@ -183,6 +187,61 @@ impl World {
         }
     }
 
+    /// A clone changes places with its volume. Returns whether the power is still there.
+    fn promote(&mut self) -> bool {
+        let Some(name) = self.pick(|name| !is_snapshot(name)) else { return true };
+        let clone = self.pool.dataset(&name).unwrap();
+        let Some(origin) = clone.origin() else { return true };
+        let snapshots = self.pool.snapshots();
+        let at = snapshots.iter().find(|info| info.name == origin).unwrap().txg;
+        let first = self.pool.open_txg();
+        fill_in(&self.pool, first, &mut self.model);
+        self.history.insert(first, self.model.clone());
+        let volume = origin.split('@').next().unwrap().to_owned();
+        let mut then = self.model.clone();
+        let (of_volume, of_clone) = (then[&volume].0, then[&name].0);
+        then.get_mut(&volume).unwrap().0 = of_clone;
+        then.get_mut(&name).unwrap().0 = of_volume;
+        let of_volume_alone =
+            |info: &&fastness_pool::SnapshotInfo| info.name.starts_with(&format!("{volume}@"));
+        for info in snapshots.iter().filter(of_volume_alone).filter(|info| info.txg <= at) {
+            let entry = then.remove(&info.name).unwrap();
+            let is_double = then.insert(info.name.replacen(&volume, &name, 1), entry).is_some();
+            if is_double {
+                let refused = self.pool.promote(&name, |_| false);
+                assert!(
+                    matches!(
+                        refused,
+                        Err(PoolError::Exists(_))
+                            | Err(PoolError::Device(_))
+                            | Err(PoolError::Suspended { .. })
+                    ),
+                    "{refused:?}"
+                );
+                return self.rig.check(refused.or(Ok::<_, PoolError>(first))).is_some()
+                    && !self.pool.is_suspended();
+            }
+        }
+        drop(clone);
+        self.promoting = Some((name.clone(), of_volume, then.clone()));
+        match self.pool.promote(&name, |_| false) {
+            Err(PoolError::NoSpace { .. } | PoolError::Busy { why: "it is being made", .. }) => {
+                self.promoting = None;
+                true
+            }
+            result => {
+                if self.rig.check(result).is_none() {
+                    return false;
+                }
+                self.promoting = None;
+                self.model = then.clone();
+                self.history.insert(self.pool.synced_txg(), then);
+                self.met.promoted += 1;
+                true
+            }
+        }
+    }
+
     /// One operation; false: the power is gone.
     fn step(&mut self) -> bool {
         let tx = match self.pool.begin_tx() {
@@ -197,6 +256,10 @@ impl World {
             27..30 => {
                 drop(tx);
                 return self.roll_back();
+            }
+            30..34 => {
+                drop(tx);
+                return self.promote();
             }
             _ => change(&self.pool, &tx, &mut self.model, None, &mut self.rng),
         };
@@ -307,7 +370,13 @@ impl World {
         let pool = Pool::import(&rig.all(), &host(), options(seed)).unwrap();
         let synced = pool.synced_txg();
         let (_, model) = self.history.range(..=synced).next_back().unwrap();
-        let model = model.clone();
+        let mut model = model.clone();
+        // How many txgs a promotion waits for is not known before; that it is whole is compared.
+        if let Some((name, id, then)) = self.promoting.take()
+            && pool.dataset(&name).is_ok_and(|clone| clone.id() == id)
+        {
+            model = then;
+        }
         World { rig, pool, model, ..self }
     }
 
@@ -403,7 +472,7 @@ fn run(seed: u64) -> Met {
     let rig = Rig::fresh(1, [12 << 20, 24 << 20, 64 << 20][rng.below(3) as usize], seed);
     let pool = Pool::create("tank", &[VdevSpec::single(rig.device(0))], options(seed)).unwrap();
     let (model, history, met) = (Model::new(), BTreeMap::new(), Met::default());
-    let mut world = World { rig, pool, rng, model, history, met };
+    let mut world = World { rig, pool, rng, model, history, promoting: None, met };
     for round in 0..ROUNDS {
         world.work();
         world = world.crash(seed * ROUNDS + round);
@@ -438,8 +507,8 @@ fn snapshots_are_whole_and_exact_after_a_crash() {
             .for_each(|it| all.add(&it.join().unwrap_or_else(|p| std::panic::resume_unwind(p))));
     });
     if seeds.end - seeds.start >= 40 {
-        let Met { snapshots, clones, rollbacks, crashes, older, gone, no_space } = all;
-        let met = [snapshots, clones, rollbacks, crashes, older, gone, no_space];
+        let Met { snapshots, clones, rollbacks, promoted, crashes, older, gone, no_space } = all;
+        let met = [snapshots, clones, rollbacks, promoted, crashes, older, gone, no_space];
         assert!(met.iter().all(|count| *count >= 20), "{all:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Snapshots of volumes, with the log: made, cloned, gone back to, destroyed.
+//! Snapshots of volumes, with the log: made, cloned, gone back to, promoted.
 //!
 //! What a snapshot has does not depend on the log: an import has replayed all of it before there is a store,
 //! and every change since is in a txg that is no newer than that of a snapshot that is asked for after it.
@@ -8,6 +8,7 @@ use fastness_sync::read;
 
 use crate::error::StoreError;
 use crate::imported::Imported;
+use crate::side::HEADER;
 use crate::store::Store;
 
 impl Store {
@@ -66,5 +67,18 @@ impl Store {
     pub fn rollback(&self, snapshot: &str, newer_too: bool) -> Result<(), StoreError> {
         let _clearing = read(&self.clearing);
         Ok(self.pool().rollback(snapshot, newer_too).map(drop)?)
+    }
+
+    /// Makes a clone and the volume that it began in change places, as
+    /// [`promote`](fastness_pool::Pool::promote) says. Nothing has either of them open; each number keeps
+    /// its log, which has nothing that a crash needs.
+    ///
+    /// Persistence: durable on return. A crash during the call leaves both as they were, or as they will be.
+    ///
+    /// # Errors
+    /// Those of [`promote`](fastness_pool::Pool::promote).
+    pub fn promote(&self, clone: &str) -> Result<(), StoreError> {
+        let _clearing = read(&self.clearing);
+        Ok(self.pool().promote(clone, |key| key == HEADER).map(drop)?)
     }
 }

@@ -191,3 +191,26 @@ fn all_of_a_volume_is_destroyed_in_one_step_in_any_order() {
         bench.check();
     });
 }
+
+/// Each number keeps its log: nothing of before is replayed into what has its number now, and what is written
+/// afterwards is replayed into the right one.
+#[test]
+fn records_find_their_volume_after_a_promotion() {
+    each(|mut bench| {
+        bench.open("tank/v").write(0, b"base", true).unwrap();
+        bench.store().snapshot("tank/v@a").unwrap();
+        bench.store().clone_snapshot("tank/v@a", "tank/c", &[]).unwrap();
+        bench.open("tank/v").write(0, b"vol1", true).unwrap();
+        bench.open("tank/c").write(0, b"cln1", true).unwrap();
+        bench.store().promote("tank/c").unwrap();
+        bench.crash();
+        assert_eq!([bench.first("tank/v"), bench.first("tank/c")], [*b"vol1", *b"cln1"]);
+        bench.open("tank/v").write(0, b"vol2", true).unwrap();
+        bench.open("tank/c").write(0, b"cln2", true).unwrap();
+        bench.store().pool().freeze();
+        assert!(bench.crash() >= 2);
+        assert_eq!([bench.first("tank/v"), bench.first("tank/c")], [*b"vol2", *b"cln2"]);
+        assert_eq!(bench.first("tank/c@a"), *b"base");
+        bench.check();
+    });
+}

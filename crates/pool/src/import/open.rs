@@ -252,7 +252,7 @@ fn add_dataset(
     namespace.children.insert((row.parent, row.name.clone()), id);
     let core = DatasetCore::new(id, Txg(0), row, next_object, used);
     core.has_snapshots.store(branches.has_past(id), Ordering::SeqCst);
-    namespace.by_id.insert(id, Arc::new(DatasetCore { base: branches.base(id), ..core }));
+    namespace.by_id.insert(id, Arc::new(DatasetCore { base: Mutex::new(branches.base(id)), ..core }));
 }
 
 /// Loads what is kept in memory: datasets and free space.

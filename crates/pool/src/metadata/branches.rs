@@ -34,6 +34,19 @@ pub(crate) struct Base {
     pub(crate) snapshot: u64,
 }
 
+impl Base {
+    /// Where it begins once a clone, whose base this is, has changed places with the volume that it began in:
+    /// what is no newer than that base stays, and the rest goes with its volume.
+    pub(crate) fn promoted(self, clone: u64, base: Base) -> Base {
+        let branch = match self.branch {
+            branch if branch == clone => base.branch,
+            branch if branch == base.branch && self.txg > base.txg => clone,
+            branch => branch,
+        };
+        Base { branch, ..self }
+    }
+}
+
 /// All of them, as of one txg.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Branches {
@@ -57,14 +70,17 @@ pub(crate) enum BranchChange {
     Gone { id: u64 },
     /// A volume becomes what a snapshot is.
     Rollback { id: u64, base: Base },
+    /// A clone and the volume that it began in change places (`txg::promoting`).
+    Promote { clone: u64, base: Base },
 }
 
 impl BranchChange {
-    /// The volume that becomes what a snapshot is.
-    pub(crate) fn rolled_back(&self) -> Option<DatasetId> {
+    /// Volumes that have other contents than before.
+    pub(crate) fn replaced(&self) -> Vec<DatasetId> {
         match self {
-            BranchChange::Rollback { id, .. } => Some(DatasetId(*id)),
-            _ => None,
+            BranchChange::Rollback { id, .. } => vec![DatasetId(*id)],
+            BranchChange::Promote { clone, base } => vec![DatasetId(*clone), DatasetId(base.branch)],
+            _ => Vec::new(),
         }
     }
 }
@@ -80,11 +96,15 @@ impl Branches {
         for row in bases.iter()? {
             let (id, value) = row?;
             let (id, (branch, txg, snapshot)) = (id.value(), value.value());
-            // Numbers only rise, so no chain of bases has an end that is its beginning.
-            if branch >= id || snapshot > id || snapshot <= branch {
+            if snapshot > id || snapshot == branch {
                 return Err(PoolError::bad_value("bases", format!("{branch} and {snapshot} for {id}")));
             }
             all.add(id, Base { branch, txg: Txg(txg), snapshot });
+        }
+        // A branch is younger than its base, so no chain of bases has an end that is its beginning.
+        let is_older = |base: &Base| all.base(base.branch).is_none_or(|of| of.txg < base.txg);
+        if let Some((id, base)) = all.bases.iter().find(|(_, base)| !is_older(base)) {
+            return Err(PoolError::bad_value("bases", format!("{} for {id} is no older", base.branch)));
         }
         all.holes = Cleared::load(&transaction.open_table(HOLES)?)?;
         for row in transaction.open_table(PRUNING)?.iter()? {
@@ -241,6 +261,21 @@ impl<'a> Branching<'a> {
         Ok(Some(base))
     }
 
+    /// A clone has changed places with the volume that it began in.
+    pub(crate) fn promote(&mut self, clone: u64, base: Base) -> Result<()> {
+        let mut table = self.transaction.open_table(BASES)?;
+        let all = Arc::make_mut(&mut self.all);
+        for (id, before) in all.bases.clone() {
+            let after = before.promoted(clone, base);
+            if after != before {
+                table.insert(id, (after.branch, after.txg.0, after.snapshot))?;
+                all.remove(id);
+                all.add(id, after);
+            }
+        }
+        Ok(())
+    }
+
     /// Holes of a snapshot: object and first block, end, txg.
     pub(crate) fn holes(&self, snapshot: u64) -> Vec<(ExtentKey, (u64, Txg))> {
         self.all.holes.of(snapshot)
@@ -296,8 +331,11 @@ mod tests {
         let branches = loaded(&good).unwrap();
         assert_eq!(branches.newest(2), Some(Txg(30)));
         assert_eq!(branches.base(7), Some(Base { branch: 6, txg: Txg(40), snapshot: 7 }));
-        for bad in [(5, (5, 1, 5)), (5, (6, 1, 5)), (5, (2, 1, 6)), (5, (4, 1, 4)), (5, (2, 1, 1))] {
-            assert!(matches!(loaded(&[bad]), Err(PoolError::BadValue { table: "bases", .. })), "{bad:?}");
+        let in_a_circle = [(5, (6, 7, 5)), (6, (5, 7, 4))];
+        let no_older = [(5, (2, 7, 4)), (6, (5, 7, 6))];
+        let single = [[(5, (5, 1, 5))], [(5, (2, 1, 6))], [(5, (4, 1, 4))]];
+        for bad in [&in_a_circle[..], &no_older].into_iter().chain(single.iter().map(|rows| &rows[..])) {
+            assert!(matches!(loaded(bad), Err(PoolError::BadValue { table: "bases", .. })), "{bad:?}");
         }
     }
 }

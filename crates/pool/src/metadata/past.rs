@@ -83,7 +83,7 @@ pub(crate) fn resolve(
         return decode_group(row.value()).map(Some);
     }
     let (mut at, mut passed) = (key, Vec::new());
-    // Each base has a lower number than what begins there.
+    // Each base is older than what begins there.
     while let Some(base) = branches.shown_base(at.0) {
         at.0 = base.branch;
         passed.push(base.snapshot);

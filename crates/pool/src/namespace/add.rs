@@ -11,7 +11,7 @@ use crate::pool::Tx;
 use crate::space::room::{Charge, Claim};
 use crate::state::Shared;
 use crate::state::datasets::{DatasetCore, Namespace};
-use fastness_sync::order::read;
+use fastness_sync::order::{Mutex, read};
 
 /// What a dataset is to be.
 pub(super) struct New<'a, F> {
@@ -62,7 +62,10 @@ impl Shared {
         let row = DatasetRow { parent: parent.id.0, kind: new.kind, name: last.to_owned(), values };
         self.note_dataset(namespace, tx, id, Some(&row));
         let base = (new.base)(id);
-        let core = Arc::new(DatasetCore { base, ..DatasetCore::new(id, tx.txg(), row, new.next_object, 0) });
+        let core = Arc::new(DatasetCore {
+            base: Mutex::new(base),
+            ..DatasetCore::new(id, tx.txg(), row, new.next_object, 0)
+        });
         namespace.by_id.insert(id, core.clone());
         namespace.children.insert(key, id);
         self.space.room.set_datasets(namespace.by_id.len());

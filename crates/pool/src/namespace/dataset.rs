@@ -59,7 +59,7 @@ impl DatasetCore {
             rows: Rows::default(),
             holds: AtomicUsize::new(0),
             is_destroyed: AtomicBool::new(false),
-            base: None,
+            base: Mutex::default(),
             has_snapshots: AtomicBool::new(false),
             is_rolled_back: AtomicBool::new(false),
         }

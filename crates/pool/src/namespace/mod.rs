@@ -7,6 +7,7 @@
 //! file_snapshots   what is different about snapshots of file systems
 //! hold             datasets that are in use are not destroyed
 //! names            what names may be
+//! promote          a clone and the volume that it began in change places
 //! props            values of properties, and how they are inherited
 //! rollback         a volume becomes what a snapshot is
 //! settings         properties of the pool, features: what is stored of them
@@ -20,6 +21,7 @@ pub(crate) mod dataset;
 mod file_snapshots;
 pub(crate) mod hold;
 pub(crate) mod names;
+mod promote;
 pub(crate) mod props;
 mod rollback;
 pub(crate) mod settings;

@@ -18,11 +18,31 @@ use crate::namespace::snapshots::{DATA, charge_of_gone, check_of_volume, check_u
 use crate::objects::extent::GROUP_BLOCKS;
 use crate::pool::Pool;
 use crate::space::room::{Charge, Claim};
-use crate::state::datasets::DatasetCore;
+use crate::state::datasets::{DatasetCore, Namespace};
 use fastness_sync::order::{lock, read, write};
 
-/// A volume that is being rolled back: nothing opens it until this is dropped.
-struct Closed(Arc<DatasetCore>);
+/// A volume that is being rolled back or promoted: nothing opens it until this is dropped.
+pub(super) struct Closed(Arc<DatasetCore>);
+
+impl Closed {
+    /// Refuses a volume that is in use.
+    pub(super) fn close(namespace: &Namespace, volume: Arc<DatasetCore>) -> Result<Closed> {
+        let name = namespace.path(volume.id.0);
+        let objects = lock(&volume.objects);
+        if let Some(why) = volume.user(&objects) {
+            return Err(PoolError::Busy { name, why });
+        }
+        if volume.is_rolled_back.swap(true, Ordering::SeqCst) {
+            return Err(PoolError::Busy { name, why: "it is being rolled back or promoted" });
+        }
+        drop(objects);
+        Ok(Closed(volume))
+    }
+
+    pub(super) fn core(&self) -> &Arc<DatasetCore> {
+        &self.0
+    }
+}
 
 impl Drop for Closed {
     fn drop(&mut self) {
@@ -77,16 +97,7 @@ impl Pool {
         let parent = read(&core.row).parent;
         let volume = namespace.by_id.get(&parent).cloned();
         let volume = volume.ok_or_else(|| PoolError::NoDataset(snapshot.to_owned()))?;
-        let name = namespace.path(parent);
-        let objects = lock(&volume.objects);
-        if let Some(why) = volume.user(&objects) {
-            return Err(PoolError::Busy { name, why });
-        }
-        if volume.is_rolled_back.swap(true, Ordering::SeqCst) {
-            return Err(PoolError::Busy { name, why: "it is being rolled back" });
-        }
-        drop(objects);
-        Ok(Closed(volume))
+        Closed::close(&namespace, volume)
     }
 
     /// What the rows take that change: those of extents, those of the past, and counts of shared places.

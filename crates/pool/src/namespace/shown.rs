@@ -33,7 +33,7 @@ impl Pool {
         let mut all = Vec::new();
         for core in namespace.by_id.values() {
             let is_snapshot = read(&core.row).kind == DatasetKind::Snapshot;
-            if let Some(base) = core.base.filter(|_| is_snapshot) {
+            if let Some(base) = core.base().filter(|_| is_snapshot) {
                 let clones = namespace.clones(core.id.0);
                 let name = namespace.path(core.id.0);
                 all.push(SnapshotInfo { name, id: core.id, txg: base.txg, clones });
@@ -126,7 +126,7 @@ impl Dataset {
 
     /// The snapshot that it begins at, if it is a clone.
     pub fn origin(&self) -> Option<String> {
-        let base = self.core.base.filter(|base| base.snapshot != self.core.id.0)?;
+        let base = self.core.base().filter(|base| base.snapshot != self.core.id.0)?;
         let namespace = read(&self.shared.datasets.namespace);
         namespace.by_id.contains_key(&base.snapshot).then(|| namespace.path(base.snapshot))
     }
@@ -139,7 +139,10 @@ impl Dataset {
 
     pub(crate) fn check_not_rolled_back(&self) -> Result<()> {
         match self.core.is_rolled_back.load(std::sync::atomic::Ordering::SeqCst) {
-            true => Err(PoolError::Busy { name: self.core.id.to_string(), why: "it is being rolled back" }),
+            true => Err(PoolError::Busy {
+                name: self.core.id.to_string(),
+                why: "it is being rolled back or promoted",
+            }),
             false => Ok(()),
         }
     }

@@ -210,7 +210,7 @@ impl Pool {
     pub(super) fn durable(&self, namespace: &Namespace, name: &str) -> Result<(Arc<DatasetCore>, Base)> {
         let core = namespace.find(name).ok_or_else(|| PoolError::NoDataset(name.to_owned()))?;
         let is_snapshot = read(&core.row).kind == DatasetKind::Snapshot;
-        let Some(base) = core.base.filter(|_| is_snapshot) else {
+        let Some(base) = core.base().filter(|_| is_snapshot) else {
             return Err(PoolError::invalid("snapshot (VOLUME@NAME)", name));
         };
         if base.txg > self.synced_txg() {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Weak};
 
 use fastness_base::Roomy;
-use fastness_sync::order::{Mutex, RwLock, read, write};
+use fastness_sync::order::{Mutex, RwLock, lock, read, write};
 
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ObjectId, Txg};
@@ -38,12 +38,19 @@ pub(crate) struct DatasetCore {
     /// away.
     pub(crate) holds: AtomicUsize,
     pub(crate) is_destroyed: AtomicBool,
-    /// Of a snapshot or a clone.
-    pub(crate) base: Option<Base>,
+    /// Of a snapshot or a clone. Only its branch ever changes: when a clone is promoted.
+    pub(crate) base: Mutex<Option<Base>, { order::BASE }>,
     /// Whether it may have snapshots: a row that changes may have to be kept for them.
     pub(crate) has_snapshots: AtomicBool,
-    /// Whether it is being rolled back: nothing may open it.
+    /// Whether it is being rolled back or promoted: nothing may open it.
     pub(crate) is_rolled_back: AtomicBool,
+}
+
+impl DatasetCore {
+    /// Where it begins, if it is a snapshot or a clone.
+    pub(crate) fn base(&self) -> Option<Base> {
+        *lock(&self.base)
+    }
 }
 
 /// All datasets.
@@ -210,7 +217,7 @@ impl Namespace {
     /// Names of the clones of a snapshot.
     pub(crate) fn clones(&self, snapshot: u64) -> Vec<String> {
         let is_clone = |core: &&Arc<DatasetCore>| {
-            core.id.0 != snapshot && core.base.is_some_and(|base| base.snapshot == snapshot)
+            core.id.0 != snapshot && core.base().is_some_and(|base| base.snapshot == snapshot)
         };
         self.by_id.values().filter(is_clone).map(|core| self.path(core.id.0)).collect()
     }

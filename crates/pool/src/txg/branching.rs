@@ -14,9 +14,9 @@ use crate::txg::freeing::Freeing;
 use crate::txg::keeping::bytes_of;
 
 /// The object of a volume.
-const DATA: u64 = 1;
+pub(super) const DATA: u64 = 1;
 /// Pruning begins with the first row.
-const FIRST: (u64, u64) = (0, 0);
+pub(super) const FIRST: (u64, u64) = (0, 0);
 
 impl Shared {
     /// Makes changes of branches, when everything else of the txg is in the tables of extents.
@@ -67,6 +67,7 @@ impl Shared {
                     copy_size(transaction, base.snapshot, id)?;
                     freeing.usage.entry(id).or_default();
                 }
+                BranchChange::Promote { clone, base } => freeing.promote(clone, base)?,
             }
         }
         Ok(())

@@ -8,6 +8,7 @@
 //! keeping_files  the same for objects and rows of file systems
 //! output    writes blocks to new places
 //! pipeline  open, quiescing, syncing; holds, back-pressure
+//! promoting a clone and the volume that it began in change places
 //! pruning   removes what no snapshot needs any more, in steps
 //! publish   what follows a sync
 //! pulse     whether the thread moves
@@ -22,6 +23,7 @@ mod keeping;
 mod keeping_files;
 pub(crate) mod output;
 pub(crate) mod pipeline;
+mod promoting;
 mod pruning;
 pub(crate) mod publish;
 pub(crate) mod pulse;

@@ -28,13 +28,13 @@ impl Shared {
     /// The txg is durable: shows it to readers, drops its layers, and makes the space that it freed
     /// available.
     pub(crate) fn publish(&self, txg: Txg, outcome: Outcome) -> Result<()> {
-        let Outcome { dirty, rows, cleared, branches, rolled_back, used, reserved } = outcome;
+        let Outcome { dirty, rows, cleared, branches, replaced, used, reserved } = outcome;
         write(&self.datasets.namespace).going.retain(|_, (destroyed, _)| *destroyed > txg);
         // What it has taken is used before it is not reserved any more: nobody may see neither.
         self.note_taken();
         used.iter().for_each(|(dataset, used)| dataset.used_bytes.store(*used, Ordering::SeqCst));
         self.show(cleared, branches)?;
-        rolled_back.iter().for_each(|id| self.forget_dataset(*id, txg));
+        replaced.iter().for_each(|id| self.forget_dataset(*id, txg));
         for Dirty { core, layer, bytes } in dirty {
             // Before the layer is dropped, and without the object's lock: while the layer exists, no reader
             // looks in the cache for what is in it.

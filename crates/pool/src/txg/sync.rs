@@ -46,8 +46,8 @@ pub(crate) struct Outcome {
     pub(crate) rows: Vec<DirtyRows>,
     pub(crate) cleared: Arc<Cleared>,
     pub(crate) branches: Arc<Branches>,
-    /// Volumes that have become what a snapshot is.
-    pub(crate) rolled_back: Vec<DatasetId>,
+    /// Volumes that have other contents than before.
+    pub(crate) replaced: Vec<DatasetId>,
     /// Datasets with what they then use.
     pub(crate) used: Vec<(Arc<DatasetCore>, u64)>,
     /// What was reserved for it, on top of what layers were charged.
@@ -165,8 +165,8 @@ impl Shared {
             self.write_labels(|_| ())?;
         }
         self.note_unreserved(&dirty, reserved + charged);
-        let rolled_back = changes.branches.iter().filter_map(BranchChange::rolled_back).collect();
-        self.publish(txg, Outcome { dirty, rows, cleared, branches, rolled_back, used, reserved })
+        let replaced = changes.branches.iter().flat_map(BranchChange::replaced).collect();
+        self.publish(txg, Outcome { dirty, rows, cleared, branches, replaced, used, reserved })
     }
 
     /// Compares what the txg took with what was reserved for it.

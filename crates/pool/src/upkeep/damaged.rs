@@ -7,6 +7,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableError, WriteTransacti
 
 use crate::error::Result;
 use crate::ids::{DatasetId, ObjectId, Place, UNIT_BYTES};
+use crate::metadata::branches::Base;
 use crate::metadata::tables::{DAMAGED, DAMAGED_UNLISTED, NUMBERS};
 use crate::pool::Pool;
 use crate::state::Shared;
@@ -58,6 +59,23 @@ impl Shared {
         }
         damage.is_changed |= new.listed != before || new.unlisted != unlisted;
         damage.found = new;
+    }
+
+    /// A clone has changed places with the volume that it began in: what was born after its base has the
+    /// other number, as its rows have.
+    pub(crate) fn promote_damage(&self, clone: u64, base: Base) {
+        let mut damage = lock(&self.damage);
+        let listed = std::mem::take(&mut damage.found.listed);
+        for (key, identity) in listed {
+            let of = match key.0 {
+                of if identity.1 <= base.txg.0 => of,
+                of if of == clone => base.branch,
+                of if of == base.branch => clone,
+                of => of,
+            };
+            damage.is_changed |= of != key.0;
+            damage.found.add((of, key.1, key.2), identity);
+        }
     }
 
     /// The open txg stores the list if it has changed.
