@@ -120,6 +120,9 @@ impl RowsAt<'_> {
     }
 }
 
+/// A key, and its value; no value: there was no row.
+type Version = (Vec<u8>, Option<Vec<u8>>);
+
 /// The kept rows that count for one txg, in the order of their keys.
 struct Versions<'t> {
     rows: redb::Range<'t, PastRowKey, Option<&'static [u8]>>,
@@ -154,8 +157,8 @@ impl<'t> Versions<'t> {
         Ok(Versions { rows: past.range::<At<'_>>((from, to))?, txg: txg.0, last: None })
     }
 
-    /// The next key with its value; no value: there was no row.
-    fn next(&mut self) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>> {
+    /// The next one.
+    fn next(&mut self) -> Result<Option<Version>> {
         let mut joiner = Joiner::default();
         for row in self.rows.by_ref() {
             let (at, fragment) = row?;
