@@ -1,4 +1,5 @@
-//! Snapshots of file systems: what they show of rows and objects, what they take, and when that is free again.
+//! Snapshots of file systems: what they show of rows and objects, what they take, and when that is free
+//! again.
 
 mod support;
 

@@ -1,8 +1,8 @@
 //! Which snapshots and clones there are, and as of when.
 //!
-//! Terms: a *branch* is the number of a volume or file system under which its rows are stored. A snapshot has no rows
-//! of its own: it is a branch as of a txg. A clone is a branch of its own, and what it has no row for is as
-//! in its *base*, the snapshot that it was made from. How rows are kept and found: `past`.
+//! Terms: a *branch* is the number of a volume or file system under which its rows are stored. A snapshot has
+//! no rows of its own: it is a branch as of a txg. A clone is a branch of its own, and what it has no row for
+//! is as in its *base*, the snapshot that it was made from. How rows are kept and found: `past`.
 //!
 //! Layout: table `bases`, by dataset: branch, txg, snapshot. For a snapshot, the last is its own number.
 //! Table `holes`, by snapshot, object and first block: end and txg of a range that was cleared, and not yet
@@ -18,7 +18,7 @@ use redb::{ReadTransaction, ReadableTable, TableError, WriteTransaction};
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, Txg};
 use crate::metadata::file_branches::FileBranches;
-use crate::metadata::past_objects::Life;
+use crate::metadata::life::Life;
 use crate::metadata::tables::{BASES, ExtentKey, HOLES, PRUNING, SHOWN};
 use crate::objects::cleared::Cleared;
 use crate::objects::extent::Extent;
@@ -189,8 +189,8 @@ impl Branches {
         self.holes.hides((snapshot, object, block), extent)
     }
 
-    /// Whether a snapshot of these txgs shows an extent of its branch; `key`: branch, object and block; `life`:
-    /// that of the object.
+    /// Whether a snapshot of these txgs shows an extent of its branch; `key`: branch, object and block;
+    /// `life`: that of the object.
     pub(crate) fn is_shown(&self, key: ExtentKey, extent: &Extent, life: Life, txgs: &Range<Txg>) -> bool {
         let shows = |(txg, id): (Txg, u64)| {
             let has = txgs.contains(&txg) && life.has(txg);

@@ -1,7 +1,7 @@
 //! Which branches are file systems, and where the removal of their objects and rows of the past goes on.
 //!
-//! Layout: table `pruning files`, by branch: 0 and the object with which it goes on; or, once it has been through
-//! the objects, 1, a table, and the key after which it goes on.
+//! Layout: table `pruning files`, by branch: 0 and the object with which it goes on; or, once it has been
+//! through the objects, 1, a table, and the key after which it goes on.
 
 use std::collections::BTreeMap;
 

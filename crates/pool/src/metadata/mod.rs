@@ -6,6 +6,7 @@
 //! file          the file under the tables
 //! file_branches which branches are file systems
 //! groups        rows of extents
+//! life          how long an object was there
 //! past          rows of extents as snapshots see them
 //! past_objects  objects as snapshots of file systems see them
 //! past_rows     rows of ordered tables as snapshots see them
@@ -19,6 +20,7 @@ pub(crate) mod engine_error;
 pub(crate) mod file;
 pub(crate) mod file_branches;
 pub(crate) mod groups;
+pub(crate) mod life;
 pub(crate) mod past;
 pub(crate) mod past_objects;
 pub(crate) mod past_rows;

@@ -6,9 +6,10 @@
 //! snapshot of its branch, it puts a copy of the row, or that there was none, into the table `past objects`
 //! under the txg of that snapshot. A snapshot reads the first one from its txg on, or else the current row.
 //!
-//! A number is given once. So the snapshots that have an object are those of one span of txgs, its *life*, and
-//! rows of its extents are kept for these alone (`txg::keeping`): none for what was created after the newest
-//! snapshot, and those of a destroyed object, which are freed in later txgs, for the newest one that has it.
+//! A number is given once. So the snapshots that have an object are those of one span of txgs, its *life*,
+//! and rows of its extents are kept for these alone (`txg::keeping`): none for what was created after the
+//! newest snapshot, and those of a destroyed object, which are freed in later txgs, for the newest one that
+//! has it.
 //!
 //! Crash cases: as for rows of extents (`past`).
 //!
@@ -17,12 +18,10 @@
 use redb::{ReadTransaction, ReadableTable, TableError};
 
 use crate::error::Result;
-use crate::ids::Txg;
 use crate::metadata::branches::Branches;
+use crate::metadata::life::Shape;
 use crate::metadata::tables::{PAST_OBJECTS, PastObjectKey};
 
-/// Size and block bytes.
-pub(crate) type Shape = (u64, u32);
 /// Dataset and object.
 pub(crate) type ObjectKey = (u64, u64);
 
@@ -50,37 +49,6 @@ pub(crate) fn versions(
     rows.collect()
 }
 
-/// Which snapshots have an object: those after one txg, up to another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Life {
-    after: Txg,
-    until: Txg,
-}
-
-impl Life {
-    /// Of the data of a volume.
-    pub(crate) const WHOLE: Life = Life { after: Txg(0), until: Txg(u64::MAX) };
-
-    /// Of an object with these versions; `is_alive`: it has a current row.
-    pub(crate) fn of(versions: &[(u64, Option<Shape>)], is_alive: bool) -> Life {
-        let after = match versions.first() {
-            Some((txg, None)) => Txg(*txg),
-            _ => Txg(0),
-        };
-        let until = match versions.last() {
-            _ if is_alive => Txg(u64::MAX),
-            Some((txg, Some(_))) => Txg(*txg),
-            _ => Txg(0),
-        };
-        Life { after, until }
-    }
-
-    /// Whether a snapshot of this txg has it.
-    pub(crate) fn has(&self, txg: Txg) -> bool {
-        self.after < txg && txg <= self.until
-    }
-}
-
 /// An object as a dataset has it, which may be a snapshot; `None`: it has none with this number.
 pub(crate) fn resolve(
     objects: &impl ReadableTable<ObjectKey, Shape>,
@@ -99,26 +67,4 @@ pub(crate) fn resolve(
         }
     }
     Ok(objects.get((base.branch, object))?.map(|row| row.value()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_life_is_the_span_between_creation_and_removal() {
-        let (shape, none) = (Some((1, 512)), None);
-        let has = |versions: &[(u64, Option<Shape>)], is_alive| {
-            let life = Life::of(versions, is_alive);
-            [4, 5, 6, 9, 10, 11].map(|txg| life.has(Txg(txg)))
-        };
-        assert_eq!(has(&[], true), [true; 6]);
-        assert_eq!(has(&[], false), [false; 6]);
-        assert_eq!(has(&[(5, none)], true), [false, false, true, true, true, true]);
-        assert_eq!(has(&[(5, none), (10, shape)], false), [false, false, true, true, true, false]);
-        assert_eq!(has(&[(5, shape), (10, shape)], false), [true, true, true, true, true, false]);
-        assert_eq!(has(&[(5, shape)], true), [true; 6]);
-        // Created and destroyed since.
-        assert_eq!(has(&[(5, none)], false), [false; 6]);
-    }
 }

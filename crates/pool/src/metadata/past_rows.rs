@@ -10,8 +10,8 @@
 //!
 //! Crash cases: as for rows of extents.
 //!
-//! Layout: table `past rows`: branch, table, key, txg, number of the fragment → fragment, as in `rows`; or none
-//! with number 0: there was no row.
+//! Layout: table `past rows`: branch, table, key, txg, number of the fragment → fragment, as in `rows`; or
+//! none with number 0: there was no row.
 
 use std::ops::Bound;
 

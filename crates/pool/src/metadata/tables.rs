@@ -56,8 +56,8 @@ pub(crate) const PRUNING: Table<u64, (u64, u64)> = Table::new("pruning");
 pub(crate) const PAST: Table<PastKey, &[u8]> = Table::new("past");
 /// Dataset → bytes that it shows, whoever owns them; for snapshots, clones, and volumes that had a snapshot.
 pub(crate) const SHOWN: Table<u64, u64> = Table::new("shown");
-/// Branch, object, txg → size and block bytes as they were, or none (`past_objects`). This and the next two exist
-/// only once there was a snapshot of a file system.
+/// Branch, object, txg → size and block bytes as they were, or none (`past_objects`). This and the next two
+/// exist only once there was a snapshot of a file system.
 pub(crate) const PAST_OBJECTS: Table<PastObjectKey, Option<(u64, u32)>> = Table::new("past objects");
 /// Branch, table, key, txg, number of the fragment → fragment of the value as it was; none, with number 0, if
 /// there was no row (`past_rows`).

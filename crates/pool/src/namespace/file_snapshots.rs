@@ -15,8 +15,8 @@ use fastness_sync::order::{read, write};
 
 impl Shared {
     /// From here on changes of the file system are charged for what is kept for its snapshots. Newer txgs may
-    /// have changes already: these are charged now. One that has looked and not yet made its change in a layer
-    /// pays nothing; that is at most one for each thread, and of room that is kept back.
+    /// have changes already: these are charged now. One that has looked and not yet made its change in a
+    /// layer pays nothing; that is at most one for each thread, and of room that is kept back.
     pub(super) fn begin_keeping_files(&self, snapshot: Txg, files: &DatasetCore) {
         files.has_snapshots.store(true, Ordering::SeqCst);
         let mut sum = files.rows.charge_past(snapshot, |table, row| {

@@ -44,9 +44,9 @@ impl Pool {
         all
     }
 
-    /// Bytes that the pool would have free again without each snapshot of a volume or file system alone, as of the last
-    /// synced txg; and without all from one snapshot to another (`span`), if that is asked for. Reads all
-    /// rows that are kept for snapshots of the volume.
+    /// Bytes that the pool would have free again without each snapshot of a volume or file system alone, as
+    /// of the last synced txg; and without all from one snapshot to another (`span`), if that is asked for.
+    /// Reads all rows that are kept for snapshots of the volume.
     ///
     /// # Errors
     /// [`PoolError::NoDataset`]; those of reading the tables.

@@ -81,8 +81,8 @@ impl Shared {
 const HOLES_OF_PAGE: u64 = 32;
 
 impl Pool {
-    /// Makes a snapshot, `volume@name`, of a volume or a file system: as it is at the end of the transaction's
-    /// txg.
+    /// Makes a snapshot, `volume@name`, of a volume or a file system: as it is at the end of the
+    /// transaction's txg.
     ///
     /// # Errors
     /// [`PoolError::NoDataset`], [`PoolError::Exists`]; [`PoolError::Invalid`] for a name, and for what is

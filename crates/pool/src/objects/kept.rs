@@ -1,4 +1,5 @@
-//! What changes of objects take for the rows that snapshots keep (`metadata::past`, `metadata::past_objects`).
+//! What changes of objects take for the rows that snapshots keep (`metadata::past`,
+//! `metadata::past_objects`).
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

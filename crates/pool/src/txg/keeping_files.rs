@@ -1,5 +1,6 @@
-//! Objects and rows of file systems that change, while snapshots need what they were (`metadata::past_objects`,
-//! `metadata::past_rows`); and the removal of what no snapshot needs any more, in bounded steps.
+//! Objects and rows of file systems that change, while snapshots need what they were
+//! (`metadata::past_objects`, `metadata::past_rows`); and the removal of what no snapshot needs any more, in
+//! bounded steps.
 //!
 //! Pruning goes through the kept objects of a file system, and then through its kept rows, each time from the
 //! beginning when a snapshot was destroyed. A version serves the snapshots since the one before it.
@@ -9,14 +10,15 @@ use redb::ReadableTable;
 use crate::error::Result;
 use crate::ids::{TableId, Txg};
 use crate::metadata::file_branches::FilesCursor;
-use crate::metadata::past_objects::{self, Life, ObjectKey, Shape};
+use crate::metadata::life::{Life, Shape};
+use crate::metadata::past_objects::{self, ObjectKey};
 use crate::metadata::past_rows::{self, PastRowsMut};
 use crate::metadata::tables::{OBJECTS, PAST_OBJECTS, PAST_ROWS};
 use crate::txg::freeing::Freeing;
 
 impl<'a> Freeing<'a> {
-    /// Before the row of an object changes to `shape`, or goes: keeps it for the newest snapshot, unless it has
-    /// changed since that.
+    /// Before the row of an object changes to `shape`, or goes: keeps it for the newest snapshot, unless it
+    /// has changed since that.
     pub(super) fn keep_object(
         &self,
         objects: &impl ReadableTable<ObjectKey, Shape>,
@@ -59,7 +61,8 @@ impl<'a> Freeing<'a> {
         self.life.set(None);
     }
 
-    /// Where rows of a dataset that change are to be kept, and the txg of its newest snapshot; `None`: nowhere.
+    /// Where rows of a dataset that change are to be kept, and the txg of its newest snapshot; `None`:
+    /// nowhere.
     pub(crate) fn keep_rows(&self, dataset: u64) -> Result<Option<(PastRowsMut<'a>, Txg)>> {
         match self.branching.newest(dataset).filter(|_| self.branching.files.has(dataset)) {
             Some(newest) => Ok(Some((self.transaction.open_table(PAST_ROWS)?, newest))),

@@ -298,13 +298,15 @@ fn check_owners(shared: &Shared, snapshot: &Snapshot, walk: &Walk, report: &mut 
     report.table_rows = count;
     let is_owned = |dataset: &u64| datasets.contains_key(dataset) || is_doomed((*dataset, 0));
     report.lost_datasets.extend(with_rows.into_iter().filter(|id| !is_owned(id)).map(DatasetId));
-    let kept = kept::check_files(snapshot, report)?;
+    let kept = kept::check_files(snapshot)?;
+    report.table_rows += kept.rows;
+    report.unused_files = kept.unused;
     let mut objects = BTreeSet::new();
     for row in snapshot.objects.range::<(u64, u64)>(..)? {
         objects.insert(row?.0.value());
     }
     for key in objects.union(&walk.objects) {
-        let is_owned = datasets.contains_key(&key.0) && (objects.contains(key) || kept.contains(key));
+        let is_owned = datasets.contains_key(&key.0) && (objects.contains(key) || kept.objects.contains(key));
         if !is_owned && !is_doomed(*key) {
             report.orphans.push((DatasetId(key.0), ObjectId(key.1)));
         }

@@ -6,16 +6,26 @@ use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, TableId, Txg};
 use crate::metadata::past_rows;
 use crate::metadata::snapshot::Snapshot;
-use crate::upkeep::check::CheckReport;
 
-/// Reads all objects and rows that are kept; notes those that no snapshot needs, unless their file system is
-/// being pruned. Returns the objects that some snapshot has.
+/// What is kept for snapshots of file systems.
+#[derive(Debug, Default)]
+pub(super) struct KeptFiles {
+    /// Objects that some snapshot has.
+    pub(super) objects: BTreeSet<(u64, u64)>,
+    /// Versions that no snapshot needs, unless their file system is being pruned: branch, and number of the
+    /// object or table.
+    pub(super) unused: Vec<(DatasetId, u64)>,
+    /// Versions of rows.
+    pub(super) rows: u64,
+}
+
+/// Reads all objects and rows that are kept.
 ///
 /// # Errors
 /// Those of reading the tables; [`PoolError::BadValue`] for what is kept of no file system, and for fragments
 /// that form no row.
-pub(super) fn check_files(snapshot: &Snapshot, report: &mut CheckReport) -> Result<BTreeSet<(u64, u64)>> {
-    let mut kept = BTreeSet::new();
+pub(super) fn check_files(snapshot: &Snapshot) -> Result<KeptFiles> {
+    let mut kept = KeptFiles::default();
     let is_used = |branch, from: Txg, txg: u64| {
         let mut snapshots = snapshot.branches.snapshots(branch);
         let is_pruned = snapshot.branches.files.pruning_of(branch).is_some();
@@ -33,10 +43,10 @@ pub(super) fn check_files(snapshot: &Snapshot, report: &mut CheckReport) -> Resu
             check_branch(branch)?;
             let from = before.filter(|(of, _)| *of == (branch, object)).map_or(Txg(0), |(_, at)| Txg(at + 1));
             if !is_used(branch, from, txg) {
-                report.unused_files.push((DatasetId(branch), object));
+                kept.unused.push((DatasetId(branch), object));
             }
             if shape.value().is_some() {
-                kept.insert((branch, object));
+                kept.objects.insert((branch, object));
             }
             before = Some(((branch, object), txg));
         }
@@ -51,11 +61,11 @@ pub(super) fn check_files(snapshot: &Snapshot, report: &mut CheckReport) -> Resu
             let mut from = Txg(0);
             for (txg, fragments) in &found.versions {
                 if !is_used(branch, from, *txg) {
-                    report.unused_files.push((DatasetId(branch), u64::from(found.table.0)));
+                    kept.unused.push((DatasetId(branch), u64::from(found.table.0)));
                 }
                 past_rows::check_version(past, branch, &found, (*txg, *fragments))?;
                 from = Txg(txg + 1);
-                report.table_rows += 1;
+                kept.rows += 1;
             }
             at = (found.table, found.key);
         }
