@@ -69,17 +69,20 @@ pub enum Feature {
     Snapshots,
     /// Volumes have begun as clones: what has no row may be stored all the same.
     Clones,
+    /// File systems have had snapshots: rows and objects as they were are kept beside the current ones.
+    FileSystemSnapshots,
     /// Volumes have room of their own, and what snapshots have of them is counted (`thick`).
     ThickVolumes,
 }
 
 impl Feature {
     /// All features that this program knows.
-    pub const ALL: [Feature; 5] = [
+    pub const ALL: [Feature; 6] = [
         Feature::LogDevice,
         Feature::SharedBlocks,
         Feature::Snapshots,
         Feature::Clones,
+        Feature::FileSystemSnapshots,
         Feature::ThickVolumes,
     ];
 
@@ -90,6 +93,7 @@ impl Feature {
             Feature::SharedBlocks => "shared_blocks",
             Feature::Snapshots => "snapshots",
             Feature::Clones => "clones",
+            Feature::FileSystemSnapshots => "file_system_snapshots",
             Feature::ThickVolumes => "thick_volumes",
         }
     }
@@ -98,7 +102,8 @@ impl Feature {
     /// always is.
     pub(super) fn is_read_only_compatible(self) -> bool {
         match self {
-            Feature::LogDevice | Feature::SharedBlocks | Feature::Snapshots | Feature::ThickVolumes => true,
+            Feature::LogDevice | Feature::SharedBlocks | Feature::ThickVolumes => true,
+            Feature::Snapshots | Feature::FileSystemSnapshots => true,
             Feature::Clones => false,
         }
     }

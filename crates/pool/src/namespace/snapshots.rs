@@ -1,4 +1,4 @@
-//! Snapshots and clones of volumes.
+//! Snapshots of volumes and file systems, and clones of volumes.
 //!
 //! Motivation: a state of a volume that can be gone back to, or be served beside it, and that costs nothing
 //! until the volume changes.
@@ -36,7 +36,16 @@ use fastness_sync::order::{lock, read, write};
 pub(super) const DATA: ObjectId = ObjectId(1);
 /// What destroying a snapshot takes.
 pub(super) fn charge_of_gone() -> Charge {
-    Charge::dataset() + Charge::rows(4)
+    Charge::dataset() + Charge::rows(5)
+}
+
+/// Refuses a snapshot of a file system, for what only volumes have so far.
+pub(super) fn check_of_volume(namespace: &Namespace, core: &DatasetCore, what: &'static str) -> Result<()> {
+    let parent = namespace.by_id.get(&read(&core.row).parent);
+    match parent.is_some_and(|parent| read(&parent.row).kind == DatasetKind::Filesystem) {
+        true => Err(PoolError::invalid(what, namespace.path(core.id.0))),
+        false => Ok(()),
+    }
 }
 
 /// Refuses a snapshot that has clones or is in use.
@@ -72,21 +81,28 @@ impl Shared {
 const HOLES_OF_PAGE: u64 = 32;
 
 impl Pool {
-    /// Makes a snapshot, `volume@name`, of a volume: as it is at the end of the transaction's txg.
+    /// Makes a snapshot, `volume@name`, of a volume or a file system: as it is at the end of the
+    /// transaction's txg.
     ///
     /// # Errors
     /// [`PoolError::NoDataset`], [`PoolError::Exists`]; [`PoolError::Invalid`] for a name, and for what is
-    /// no volume; [`PoolError::NoSpace`], [`PoolError::Overtaken`].
+    /// neither; [`PoolError::NoSpace`], [`PoolError::Overtaken`].
     pub fn snapshot(&self, tx: &Tx, name: &str) -> Result<Dataset> {
         let shared = &self.shared;
         // Before the namespace is locked, which this reads.
+        let kind = self.dataset(split(name)?.0)?.kind();
         shared.need(tx, Feature::Snapshots)?;
+        let of_files = kind == DatasetKind::Filesystem;
+        if of_files {
+            shared.need(tx, Feature::FileSystemSnapshots)?;
+        }
         let (volume, core) = {
             let mut namespace = write(&shared.datasets.namespace);
             let (volume, last) = split(name)?;
             let found = namespace.find(volume).ok_or_else(|| PoolError::NoDataset(volume.to_owned()))?;
-            if !last.starts_with('@') || read(&found.row).kind != DatasetKind::Volume {
-                return Err(PoolError::invalid("snapshot (VOLUME@NAME)", name));
+            let is_known = of_files || kind == DatasetKind::Volume;
+            if !last.starts_with('@') || !is_known || read(&found.row).kind != kind {
+                return Err(PoolError::invalid("snapshot (DATASET@NAME)", name));
             }
             let branch = found.id.0;
             shared.check_thick_snapshot(&namespace, &found)?;
@@ -104,12 +120,15 @@ impl Pool {
                 base,
             };
             let core = shared.add_dataset(&mut namespace, tx, name, new)?;
-            let change = BranchChange::Snapshot { id: core.id.0, branch };
+            let change = BranchChange::Snapshot { id: core.id.0, branch, of_files };
             shared.txgs.changes(tx.txg()).branches.push(change);
             found.pin_all(tx.txg());
             (found, core)
         };
-        self.begin_keeping(tx.txg(), &volume);
+        match of_files {
+            true => shared.begin_keeping_files(tx.txg(), &volume),
+            false => self.begin_keeping(tx.txg(), &volume),
+        }
         Ok(Dataset { shared: shared.clone(), core })
     }
 
@@ -152,6 +171,7 @@ impl Pool {
         }
         let mut namespace = write(&shared.datasets.namespace);
         let (from, base) = self.durable(&namespace, snapshot)?;
+        check_of_volume(&namespace, &from, "snapshot to clone (of a volume; file systems have no clones)")?;
         let is_own = |(property, _): &&(Property, u64)| *property != Property::VolBlockSize;
         let mut all: Vec<_> = properties.iter().filter(is_own).copied().collect();
         let block_bytes = read(&from.row).values.get(Property::VolBlockSize);
