@@ -133,7 +133,7 @@ fn run(shape: Shape, seed: u64, met: &mut Met) {
                     "{seed}: {path} has a mirror, or is alone"
                 );
                 assert_eq!((path, expected), (format!("disk{index}"), newest));
-                // It may have the mark of a txg that a power cut ended, of which the next import made another.
+                // It may have the mark of a txg that a power cut ended: the next import made another one.
                 assert!(
                     lacks && found <= Some(newest),
                     "{seed}: refused although it has {newest}: {found:?}"

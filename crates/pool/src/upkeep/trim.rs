@@ -1,8 +1,9 @@
 //! Trim: tells the devices which space is free, so that they need not keep it.
 //!
-//! Design: step by step. Each step holds some free runs of a vdev (`space::alloc::hold`), so that nobody takes
-//! them meanwhile, discards them on all sides, and gives them back. What a txg frees is free only when that
-//! txg is durable, so no step discards what an import could still need; an import goes back to no older txg.
+//! Design: step by step. Each step holds some free runs of a vdev (`space::alloc::hold`), so that nobody
+//! takes them meanwhile, discards them on all sides, and gives them back. What a txg frees is free only when
+//! that txg is durable, so no step discards what an import could still need; an import goes back to no older
+//! txg.
 //!
 //! Room: a step holds no more than it could reserve as a user, without what others have reserved, and only a
 //! part of that. A change that finds no room waits for the step, and tries again
