@@ -6,7 +6,7 @@ mod support;
 use fastness_zpl::{
     Allocate, Errno, FileSystem, FsError, Ino, NewFile, RenameHow, SetAttributes, WriteHow, XattrHow, mode,
 };
-use support::{FS, Log, World, directory, file, tree};
+use support::{FS, Log, World, archive, directory, file};
 
 const SYNC: WriteHow = WriteHow { is_sync: true, keeps_times: false, clears_set_id: false };
 
@@ -63,15 +63,15 @@ fn a_snapshot_has_what_was_in_the_log_alone() {
         fs.write(small, 3, b"logged", SYNC).unwrap();
         fs.write(small, 100_000, b"not logged", WriteHow::default()).unwrap();
         fs.settle_all().unwrap();
-        let then = tree(&fs);
+        let then = archive(&fs);
         world.store.snapshot(&format!("{FS}@a")).unwrap();
         change(&fs, 9);
         fs.sync_all().unwrap();
-        let now = tree(&fs);
+        let now = archive(&fs);
         assert_ne!(then, now);
         let look = |world: &World| {
             let snapshot = at(world, "a");
-            assert!(tree(&snapshot) == then, "{log:?}");
+            assert!(archive(&snapshot) == then, "{log:?}");
             assert!(fastness_zpl::check(snapshot.dataset()).unwrap().is_clean());
         };
         look(&world);
@@ -146,7 +146,7 @@ fn a_snapshot_refuses_every_change() {
     let snapshot = at(&world, "a");
     let d = snapshot.find(Ino::ROOT, b"d").unwrap();
     let small = snapshot.find(d, b"small").unwrap();
-    let before = tree(&snapshot);
+    let before = archive(&snapshot);
     let name = (d, &b"small"[..]);
     let set = SetAttributes { mode: Some(0o777), ..SetAttributes::default() };
     let refused = [
@@ -166,7 +166,7 @@ fn a_snapshot_refuses_every_change() {
     }
     snapshot.touch(small).unwrap();
     snapshot.sync_all().unwrap();
-    assert!(tree(&snapshot) == before);
+    assert!(archive(&snapshot) == before);
     assert_eq!(snapshot.space().free_bytes, 0);
     assert!(snapshot.space().total_bytes > 700_000 / 4096);
     let busy = world.store.destroy_datasets(vec![format!("{FS}@a")]);

@@ -54,10 +54,7 @@ fn a_snapshot_is_mounted_read_only_and_again_after_an_import() {
         fs::remove_file(at.join("b")),
         fs::create_dir(at.join("dir")),
         fs::rename(at.join("b"), at.join("c")),
-        fs::set_permissions(
-            at.join("b"),
-            fs::Permissions::from(fs::metadata(at.join("b")).unwrap().permissions()),
-        ),
+        fs::set_permissions(at.join("b"), fs::metadata(at.join("b")).unwrap().permissions()),
     ];
     for (number, refused) in refused.into_iter().enumerate() {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem, "{number}");
