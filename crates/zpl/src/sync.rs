@@ -131,8 +131,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Its space. What reservations of others keep, and what quotas do not allow, it could not have. A snapshot
-    /// has what it shows, and no room.
+    /// Its space. What reservations of others keep, and what quotas do not allow, it could not have. A
+    /// snapshot has what it shows, and no room.
     pub fn space(&self) -> Space {
         if self.dataset().snapshot_of().is_some() {
             return Space { total_bytes: self.dataset().shown_bytes().unwrap_or(0), free_bytes: 0 };

@@ -1,5 +1,5 @@
-//! Snapshots of file systems: they have everything that had returned before, whether it was in a txg or in the
-//! log alone, and never change.
+//! Snapshots of file systems: they have everything that had returned before, whether it was in a txg or in
+//! the log alone, and never change.
 
 mod support;
 

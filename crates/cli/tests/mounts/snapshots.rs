@@ -83,8 +83,8 @@ fn a_snapshot_is_mounted_read_only_and_again_after_an_import() {
     files.bench.ok("pool check tank");
 }
 
-/// The server is killed while snapshots are made and files are written: each snapshot that was acknowledged has
-/// what was there before the command, and no one half of a later change.
+/// The server is killed while snapshots are made and files are written: each snapshot that was acknowledged
+/// has what was there before the command, and no one half of a later change.
 #[test]
 fn snapshots_survive_kills_as_they_were() {
     for log in LOGS {
