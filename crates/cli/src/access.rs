@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fastness_daemon::{AccessRequest, absolute};
+use fastness_front::Access;
+use fastness_front::block::access;
 
 use crate::error::Result;
 
@@ -22,6 +24,11 @@ pub(crate) struct AccessArgs {
 }
 
 impl AccessArgs {
+    /// For this process, which serves itself.
+    pub(crate) fn of_front(&self) -> Result<Access> {
+        Ok(access(self.tls_dir.as_deref(), self.tls_verify_peer, self.insecure)?)
+    }
+
     /// For the process that serves, which may be in another folder.
     pub(crate) fn request(&self) -> Result<AccessRequest> {
         let tls_dir = self.tls_dir.as_ref().map(|folder| absolute(folder)).transpose()?;

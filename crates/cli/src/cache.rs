@@ -12,11 +12,12 @@ use fastness_front::block::{Pair, Recovery, Report, Service, ServiceOptions, Tak
 use fastness_front::{Answer, Endpoint, OnLoss, Options, RegionUse, Request, WhenFull, ask};
 
 use crate::cache::args::{
-    AttachArgs, CreateArgs, DetachSideArgs, FlushArgs, ServeArgs, StatusArgs, TakeUpArgs, WhenFullArg,
+    AttachArgs, CreateArgs, DetachSideArgs, FlushArgs, RegionArgs, ServeArgs, StatusArgs, TakeUpArgs,
+    WhenFullArg,
 };
 use crate::cache::show::{print, say};
 use crate::connect::print_json;
-use crate::error::{Result, busy};
+use crate::error::{Result, busy, refuse};
 use crate::exit::Outcome;
 use crate::notify::{State, notify};
 use crate::output::note;
@@ -58,6 +59,8 @@ pub(crate) enum CacheCommand {
     Attach(AttachArgs),
     /// Make a mirror a cache in one region again
     DetachSide(DetachSideArgs),
+    /// Read the certificates of a cache that is served again; connections go on
+    Reload(RegionArgs),
 }
 
 pub(crate) fn run(command: CacheCommand, out: &mut dyn Write) -> Result<Outcome> {
@@ -69,6 +72,10 @@ pub(crate) fn run(command: CacheCommand, out: &mut dyn Write) -> Result<Outcome>
         CacheCommand::Detach(args) => detach(&args, out),
         CacheCommand::Attach(args) => attach(&args, out),
         CacheCommand::DetachSide(args) => detach_side(&args, out),
+        CacheCommand::Reload(args) => match ask_owner(&args.region, Request::Reload)? {
+            Some(report) => print(out, args.json, &report),
+            None => Err(refuse("no process serves the cache of this region")),
+        },
     }
 }
 
@@ -147,7 +154,8 @@ fn serve(args: &ServeArgs, out: &mut dyn Write) -> Result<Outcome> {
     for region in recovery.regions() {
         sockets.extend(Some(socket(&region)?).filter(|socket| !sockets.contains(socket)));
     }
-    let service = Arc::new(Service::start(recovery, &ServiceOptions { endpoint, sockets })?);
+    let access = args.access.of_front()?;
+    let service = Arc::new(Service::start(recovery, &ServiceOptions { endpoint, access, sockets })?);
     service.end_on_signals()?;
     say(out, &service.report())?;
     writeln!(out, "\nCtrl-C ends it, and writes everything to the origin.")?;

@@ -42,6 +42,7 @@ mod pin;
 mod pool;
 mod preload;
 mod progress;
+mod reload;
 mod responder;
 mod run;
 mod service;
@@ -102,6 +103,8 @@ enum Command {
     /// Check the configuration file of `start`, or print an example
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Read the certificates of all addresses with TLS again
+    Reload(reload::ReloadArgs),
     /// Show running pools, volumes and file systems
     Status(status::StatusArgs),
     /// Show the load of volumes, file systems and devices
@@ -156,6 +159,7 @@ fn run(cli: Cli, out: &mut dyn Write) -> Result<Outcome> {
         Command::Up(args) => up::run(&args, out),
         Command::Start(args) => service::run(&args, out),
         Command::Config(command) => config::run(&command, out),
+        Command::Reload(args) => reload::run(&args, out),
         Command::Status(args) => status::run(&args, out),
         Command::Iostat(args) => iostat::run(&args, out),
         Command::Metrics(args) => metrics::run(&args, out),

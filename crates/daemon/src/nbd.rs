@@ -71,7 +71,7 @@ impl Service for NbdService {
         let tls = self.listener.tls().map(|tls| TlsReport {
             verifies_clients: tls.verifies_clients(),
             certified: clients.certified as u64,
-            warnings: tls.warnings().to_vec(),
+            warnings: tls.warnings(),
         });
         ServedReport {
             size_bytes: opened.as_ref().map_or(0, |volume| volume.size_bytes()),

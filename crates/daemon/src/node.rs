@@ -328,6 +328,7 @@ impl Node {
             Request::Serve { name, address, is_read_only, is_kept, access } => {
                 answer(self.serve(&name, &address, &access, is_read_only, is_kept)?)
             }
+            Request::ReloadCertificates => answer(self.reload_certificates()?),
             Request::Unserve { name, is_forced } => answer(self.unserve(&name, is_forced)?),
             Request::CreateFiles { name, uid, gid, properties, with_parents } => {
                 answer(self.create_files(&name, (uid, gid), &properties, with_parents)?)

@@ -243,6 +243,9 @@ pub enum Request {
         #[serde(default)]
         access: AccessRequest,
     },
+    /// Reads the certificates of all addresses again, for connections that begin from then on. Answer: a list
+    /// of these addresses.
+    ReloadCertificates,
     /// Stops all servers of a volume, and those that an import would start.
     Unserve {
         name: String,

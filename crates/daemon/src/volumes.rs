@@ -104,6 +104,14 @@ impl Node {
         Ok(report)
     }
 
+    pub(crate) fn reload_certificates(&self) -> Result<Vec<String>, Failure> {
+        let reloaded = self.listeners.reload()?;
+        if !reloaded.is_empty() {
+            self.journal.note(format!("the certificates of {} were read again", reloaded.join(", ")));
+        }
+        Ok(reloaded)
+    }
+
     pub(crate) fn unserve(&self, name: &str, is_forced: bool) -> Result<(), Failure> {
         let volume = Volume::open(&self.store, name)?;
         self.refuse_in_use(Some(name), is_forced)?;

@@ -29,6 +29,8 @@ pub enum Request {
     Status,
     /// The same after a flush.
     Flush,
+    /// The same after certificates were read again.
+    Reload,
 }
 
 /// The answer.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use fastness_base::{ErrorKind, HasKind};
 use fastness_fuse::{MountError, SessionError};
-use fastness_nbd::BindError;
+use fastness_nbd::{BindError, TlsError};
 use fastness_pmem::RegionError;
 use fastness_responder::Error;
 
@@ -59,6 +59,9 @@ pub enum FrontError {
     /// The cache cannot be served.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Certificates(#[from] TlsError),
     /// What was asked for cannot be.
     #[error("{0}")]
     Refused(String),
@@ -125,6 +128,10 @@ impl HasKind for FrontError {
             FrontError::Block { source, .. } => source.kind(),
             FrontError::Bind(BindError::InUse { .. }) | FrontError::InUse { .. } => ErrorKind::Retry,
             FrontError::Bind(_) => ErrorKind::Invalid,
+            FrontError::Certificates(TlsError::Unreadable { source, .. }) => {
+                ErrorKind::of_denial(source).unwrap_or(ErrorKind::Invalid)
+            }
+            FrontError::Certificates(_) => ErrorKind::Invalid,
             FrontError::Refused(_) | FrontError::Session(_) => ErrorKind::Invalid,
             FrontError::Mount(MountError::Busy(_)) | FrontError::Silent { .. } => ErrorKind::Retry,
             FrontError::Mount(_) => ErrorKind::Invalid,

@@ -58,7 +58,7 @@ pub use cached::Cached;
 pub use contents::{Contents, Plain, Writing};
 pub use control::{Answer, Request, ask};
 pub use error::FrontError;
-pub use fastness_nbd::Endpoint;
+pub use fastness_nbd::{Access, Endpoint};
 pub use fastness_responder::ProtocolKind;
 pub use fastness_wcache::{OnLoss, Options, WhenFull};
 pub use orphans::SavedOrphan;

@@ -108,3 +108,19 @@ fn other_machines_need_tls_or_a_word() {
     bind(Access { tls: None, insecure: true }).unwrap();
     bind(Access { tls: Some(Authority::new().tls(true)), insecure: false }).unwrap();
 }
+
+#[test]
+fn files_are_read_again_and_what_is_no_good_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    Authority::new().folder(folder.path());
+    let tls = Tls::load(folder.path(), false).unwrap();
+    let clone = tls.clone();
+    let key = fs::read(folder.path().join(KEY_FILE)).unwrap();
+    fs::write(folder.path().join(KEY_FILE), "nothing").unwrap();
+    fs::set_permissions(folder.path().join(KEY_FILE), fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(tls.reload().is_err());
+    assert!(clone.warnings().is_empty());
+    fs::write(folder.path().join(KEY_FILE), key).unwrap();
+    tls.reload().unwrap();
+    assert!(!clone.warnings().is_empty(), "clones have what was read");
+}

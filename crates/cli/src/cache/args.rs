@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::access::AccessArgs;
 use crate::size;
 
 /// What writes do while the log is full and the origin takes nothing.
@@ -76,9 +77,11 @@ pub(crate) struct ServeArgs {
     /// Path of a Unix socket
     #[arg(long, value_name = "PATH", conflicts_with = "tcp")]
     pub(crate) socket: Option<PathBuf>,
-    /// Loopback address and port
+    /// Address and port; without TLS, a loopback address
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) tcp: Option<std::net::SocketAddr>,
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
     /// What writes do while the log is full and the origin takes nothing
     #[arg(long, value_name = "WHAT", default_value = "wait")]
     pub(crate) when_full: WhenFullArg,

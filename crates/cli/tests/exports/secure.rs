@@ -1,8 +1,10 @@
 //! TLS: who comes through, what is said of it, and that nothing ever goes on without it.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
 use fastness_nbd::ClientError;
 use fastness_nbd::wire::reply;
@@ -106,4 +108,62 @@ fn up_serves_through_tls() {
     let said = bench.fails("up other --tcp 127.0.0.1:0 --tls-dir absent --no-mount", INVALID);
     assert!(said.contains("absent/server-cert.pem"), "{said}");
     assert!(!bench.path("other").exists(), "a failed up leaves nothing");
+}
+
+#[test]
+fn certificates_are_read_again_and_connections_go_on() {
+    let bench = pool();
+    let [_, before] = tls::folder(&bench.path("pki"));
+    let at = address(&bench.ok("volume serve tank/a --tcp 127.0.0.1:0 --tls-dir pki"));
+    let mut old = Secure::connect(at, "tank/a", &before).unwrap();
+    fs::rename(bench.path("pki"), bench.path("gone")).unwrap();
+    let said = bench.fails("reload", INVALID);
+    assert!(said.contains("keeps its certificates") && said.contains("server-cert.pem"), "{said}");
+    assert_eq!(Secure::connect(at, "tank/a", &before).unwrap().read(0, 1), [0]);
+    let [_, after] = tls::folder(&bench.path("pki"));
+    assert!(Secure::connect(at, "tank/a", &after).is_err(), "they are read when somebody says so");
+    assert!(bench.ok("reload tank").contains(&at.to_string()));
+    old.write(0, b"goes on");
+    assert_eq!(old.read(0, 7), b"goes on");
+    assert!(Secure::connect(at, "tank/a", &before).is_err());
+    assert_eq!(Secure::connect(at, "tank/a", &after).unwrap().read(0, 7), b"goes on");
+    assert!(bench.ok("pool events tank").contains("read again"));
+}
+
+#[test]
+fn a_cache_is_served_through_tls() {
+    let (bench, disk) = (Bench::new(), tempfile::tempdir().unwrap());
+    fs::create_dir(bench.path("run")).unwrap();
+    let origin = disk.path().join("origin");
+    fs::File::create(&origin).unwrap().set_len(24 << 20).unwrap();
+    bench.ok(&format!("cache create --pm pm --size 16M --origin {}", origin.display()));
+    let said = bench.fails("cache serve pm --tcp 0.0.0.0:0", INVALID);
+    assert!(said.contains("not a loopback address"), "{said}");
+    let [certified, without] = tls::folder(&bench.path("pki"));
+    let line = "cache serve pm --tcp 127.0.0.1:0 --tls-dir pki --tls-verify-peer";
+    let mut child = bench.command(line).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        said.push_str(&line.unwrap());
+        if said.contains("Ctrl-C") {
+            break;
+        }
+    }
+    let uri = said.split_whitespace().find(|word| word.starts_with("nbds://")).unwrap_or_default().to_owned();
+    let at = address(&format!("{uri}\n"));
+    assert!(connect(at, "origin").is_err());
+    assert!(Secure::connect(at, "origin", &without).is_err());
+    let mut client = Secure::connect(at, "origin", &certified).unwrap();
+    client.write(4096, b"through TLS");
+    fs::rename(bench.path("pki"), bench.path("gone")).unwrap();
+    bench.fails("cache reload pm", INVALID);
+    let [after, _] = tls::folder(&bench.path("pki"));
+    bench.ok("cache reload pm");
+    assert_eq!(client.read(4096, 11), b"through TLS");
+    assert!(Secure::connect(at, "origin", &certified).is_err());
+    assert_eq!(Secure::connect(at, "origin", &after).unwrap().read(4096, 11), b"through TLS");
+    drop(client);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(bench.fails("cache reload pm", INVALID).contains("no process serves"));
 }

@@ -77,7 +77,7 @@ pub(super) fn refusal(error: &BindError) -> Failure {
     }
 }
 
-fn tls_kind(error: &TlsError) -> ErrorKind {
+pub(super) fn tls_kind(error: &TlsError) -> ErrorKind {
     match error {
         TlsError::Unreadable { source, .. } => ErrorKind::of_denial(source).unwrap_or(ErrorKind::Invalid),
         _ => ErrorKind::Invalid,

@@ -9,12 +9,12 @@ mod shelf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use fastness_base::ErrorKind;
+use fastness_base::{ErrorKind, chain};
 use fastness_nbd::{Endpoint, Export, Limits, Server, Tls};
 use fastness_sync::{Mutex, lock};
 
 pub use self::address::check_address;
-use self::address::{access, endpoint, refusal};
+use self::address::{access, endpoint, refusal, tls_kind};
 use self::shelf::Shelf;
 use crate::export::VolumeExport;
 use crate::journal::Journal;
@@ -71,6 +71,33 @@ impl Listeners {
         Ok(known.clone())
     }
 
+    /// Reads the certificates of all addresses again; connections go on. Returns the addresses with TLS.
+    ///
+    /// # Errors
+    /// The first address whose files are no good; it goes on with what it had. All others have the new ones.
+    pub(crate) fn reload(&self) -> Result<Vec<String>, Failure> {
+        // Not locked while files are read: their folder may be on a file system that hangs.
+        let all = lock(&self.0).clone();
+        let (mut reloaded, mut failed) = (Vec::new(), None);
+        for listener in all {
+            let Some(tls) = &listener.tls else { continue };
+            match tls.reload() {
+                Ok(()) => reloaded.push(listener.address.to_string()),
+                Err(error) => drop(failed.get_or_insert((listener.address.to_string(), error))),
+            }
+        }
+        match failed {
+            None => Ok(reloaded),
+            Some((address, error)) => {
+                let text = format!(
+                    "{address} keeps its certificates: {}; connections go on, and new ones get the old certificate",
+                    chain(&error)
+                );
+                Err(Failure::refuse(tls_kind(&error), text))
+            }
+        }
+    }
+
     /// Ends an export there, and the connections to it. With the last one, the listener ends.
     pub(crate) fn leave(&self, listener: &Arc<NbdListener>, export: &Arc<VolumeExport>) {
         let mut all = lock(&self.0);
@@ -118,7 +145,7 @@ impl NbdListener {
             }
         });
         let thread = Mutex::new(Some(thread.map_err(|error| Failure::new(ErrorKind::Retry, &error))?));
-        tls.iter().flat_map(Tls::warnings).for_each(|warning| journal.warn(warning.clone()));
+        tls.iter().flat_map(Tls::warnings).for_each(|warning| journal.warn(warning));
         Ok(Arc::new(NbdListener { address, access: request.clone(), tls, shelf, server, thread }))
     }
 

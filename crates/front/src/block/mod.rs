@@ -11,4 +11,4 @@ mod service;
 
 pub use pairing::{Pair, Recovery, TakeUp, inspect};
 pub use report::{Report, SideReport};
-pub use service::{Service, ServiceOptions};
+pub use service::{Service, ServiceOptions, access};

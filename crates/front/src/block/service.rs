@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use fastness_nbd::{Endpoint, Limits, Server, SingleExport};
+use fastness_base::HasKind;
+use fastness_nbd::{Access, Endpoint, Limits, Server, SingleExport, Tls};
 use fastness_pmem::PmRange;
 use fastness_sync::{Mutex, lock};
 use fastness_wcache::{Cache, Cleaner, is_remote};
@@ -21,8 +22,19 @@ use crate::error::FrontError;
 pub struct ServiceOptions {
     /// For NBD clients.
     pub endpoint: Endpoint,
+    /// Which NBD clients are served.
+    pub access: Access,
     /// Sockets for commands: one for each region that somebody may ask about.
     pub sockets: Vec<PathBuf>,
+}
+
+/// Who is served, with the certificates read: `verifies_clients` only clients with one of their own.
+///
+/// # Errors
+/// [`FrontError::Certificates`].
+pub fn access(tls_dir: Option<&Path>, verifies_clients: bool, insecure: bool) -> Result<Access, FrontError> {
+    let tls = tls_dir.map(|folder| Tls::load(folder, verifies_clients)).transpose()?;
+    Ok(Access { tls, insecure })
 }
 
 /// A cache that is served.
@@ -69,12 +81,19 @@ impl Service {
             last_error: last_error.clone(),
         };
         let exports = Arc::new(SingleExport::new(name.clone(), Arc::new(export)));
-        let server = Arc::new(Server::bind(&options.endpoint, exports, Limits::default())?);
-        let uri = server.endpoint().uri(&name);
+        let tls = options.access.tls.clone();
+        let server = Server::bind_with(&options.endpoint, exports, Limits::default(), options.access.clone());
+        let server = Arc::new(server?);
+        let at = server.endpoint();
+        let uri = if tls.is_some() { at.tls_uri(&name) } else { at.uri(&name) };
         let report = Report { uri: Some(uri), pid: Some(std::process::id()), ..report };
         let control = |socket: &PathBuf| {
             let (cache, report, last_error) = (cache.clone(), report.clone(), last_error.clone());
-            Control::start(socket, move |request| answer(&cache, &report, &last_error, request))
+            let tls = tls.clone();
+            Control::start(socket, move |request| match (request, &tls) {
+                (Request::Reload, Some(tls)) => reload(tls, report_now(&cache, &report, &last_error)),
+                _ => answer(&cache, &report, &last_error, request),
+            })
         };
         let controls = options.sockets.iter().map(control).collect::<Result<Vec<_>, _>>()?;
         let cleaner = Mutex::new(Some(Cleaner::start(&cache)));
@@ -142,6 +161,16 @@ impl Service {
     }
 }
 
+fn reload(tls: &Tls, report: Report) -> Answer<Report> {
+    match tls.reload() {
+        Ok(()) => Answer::Done(Box::new(report)),
+        Err(error) => {
+            let error = FrontError::from(error);
+            failed(error.kind(), &error, Some(report))
+        }
+    }
+}
+
 fn report_now(cache: &Cache<PmRange>, report: &Report, last_error: &Mutex<Option<String>>) -> Report {
     Report { last_error: lock(last_error).clone(), ..report.clone().with_status(cache.status()) }
 }
@@ -153,7 +182,7 @@ fn answer(
     request: Request,
 ) -> Answer<Report> {
     let flushed = match request {
-        Request::Status => Ok(()),
+        Request::Status | Request::Reload => Ok(()),
         Request::Flush => cache.flush(),
     };
     let report = report_now(cache, report, last_error);

@@ -22,7 +22,7 @@ impl Channel {
     /// The client took too long, sent what is not TLS, or has no certificate that is good. It was told.
     pub(crate) fn accept(tls: &Tls, stream: &Stream, deadline: Instant) -> Result<Channel, ConnectionError> {
         let session =
-            ServerConnection::new(tls.config.clone()).map_err(|source| ConnectionError::Tls { source })?;
+            ServerConnection::new(tls.config()).map_err(|source| ConnectionError::Tls { source })?;
         let mut accepting =
             Accepting { session, records: Records::new(), outgoing: Outgoing::default(), received: 0 };
         loop {

@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fastness_sync::{RwLock, read, write};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
@@ -25,11 +26,19 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Mode bits with which others than the owner and the group can do something; for the group: write.
 const OTHERS: u32 = 0o027;
 
-/// What a server needs to serve through TLS. A server that has it serves no client without.
+/// What a server needs to serve through TLS. A server that has it serves no client without. Clones have the
+/// same certificates, also after [`reload`](Self::reload).
 #[derive(Clone, Debug)]
 pub struct Tls {
-    pub(crate) config: Arc<ServerConfig>,
+    folder: PathBuf,
     verifies_clients: bool,
+    loaded: Arc<RwLock<Loaded>>,
+}
+
+/// What is in the files, as of the last time that they were read.
+#[derive(Debug)]
+struct Loaded {
+    config: Arc<ServerConfig>,
     warnings: Vec<String>,
 }
 
@@ -103,11 +112,44 @@ enum AuthorityCause {
 
 impl Tls {
     /// Reads [`CERTIFICATE_FILE`] and [`KEY_FILE`] in `folder`; to verify clients, [`CA_FILE`] too. Later
-    /// changes of the files have no effect.
+    /// changes of the files have no effect before a [`reload`](Self::reload).
     ///
     /// # Errors
     /// A file is missing, or is not what it should be.
     pub fn load(folder: &Path, verifies_clients: bool) -> Result<Tls, TlsError> {
+        let loaded = Arc::new(RwLock::new(Loaded::read(folder, verifies_clients)?));
+        Ok(Tls { folder: folder.to_owned(), verifies_clients, loaded })
+    }
+
+    /// Reads the files again. Connections that there are go on with what they began with; those that begin
+    /// from now on get the new certificate, and are judged by the new authority.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load); what was read before stays in use.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let loaded = Loaded::read(&self.folder, self.verifies_clients)?;
+        *write(&self.loaded) = loaded;
+        Ok(())
+    }
+
+    /// What a connection that begins now uses.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        read(&self.loaded).config.clone()
+    }
+
+    /// Whether clients need a certificate.
+    pub fn verifies_clients(&self) -> bool {
+        self.verifies_clients
+    }
+
+    /// What the operator should know: a key that others can read.
+    pub fn warnings(&self) -> Vec<String> {
+        read(&self.loaded).warnings.clone()
+    }
+}
+
+impl Loaded {
+    fn read(folder: &Path, verifies_clients: bool) -> Result<Loaded, TlsError> {
         let mut warnings = Vec::new();
         let certificate = folder.join(CERTIFICATE_FILE);
         let chain = certificates(&certificate)?;
@@ -134,22 +176,12 @@ impl Tls {
         // A resumed session would outlive the certificate that it began with.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Tls { config: Arc::new(config), verifies_clients, warnings })
-    }
-
-    /// Whether clients need a certificate.
-    pub fn verifies_clients(&self) -> bool {
-        self.verifies_clients
-    }
-
-    /// What the operator should know: a key that others can read.
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
+        Ok(Loaded { config: Arc::new(config), warnings })
     }
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let (bytes, _) = read(path)?;
+    let (bytes, _) = read_file(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     let found = found.map_err(|source| TlsError::Damaged { path: path.to_owned(), source })?;
     match found.is_empty() {
@@ -159,7 +191,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 }
 
 fn key(path: &Path, warnings: &mut Vec<String>) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let (bytes, mode) = read(path)?;
+    let (bytes, mode) = read_file(path)?;
     if mode & OTHERS != 0 {
         let (mode, path) = (mode & 0o777, path.display());
         warnings.push(format!(
@@ -173,7 +205,7 @@ fn key(path: &Path, warnings: &mut Vec<String>) -> Result<PrivateKeyDer<'static>
 }
 
 /// The file's bytes and mode.
-fn read(path: &Path) -> Result<(Vec<u8>, u32), TlsError> {
+fn read_file(path: &Path) -> Result<(Vec<u8>, u32), TlsError> {
     let unreadable = |source| TlsError::Unreadable { path: path.to_owned(), source };
     // Does not wait for the other end of a pipe.
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;

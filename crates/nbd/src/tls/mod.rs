@@ -1,6 +1,6 @@
 //! TLS: which certificates, and the channel that a connection becomes.
 //!
-//! [`Tls`] is made once from files (`files`) and serves all connections. A [`Channel`] is one connection's:
+//! [`Tls`] is made from files (`files`), which can be read again, and serves all connections. A [`Channel`] is one connection's:
 //! its handshake (`accept`), its bytes in both directions (`channel`), and which records have arrived whole
 //! (`records`).
 //!
