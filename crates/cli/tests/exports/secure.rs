@@ -9,6 +9,7 @@ use std::process::Stdio;
 use fastness_nbd::ClientError;
 use fastness_nbd::wire::reply;
 
+use crate::support::Bench;
 use crate::tls::{self, Secure};
 use crate::{INVALID, address, connect, pool};
 
