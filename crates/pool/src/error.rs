@@ -357,6 +357,9 @@ pub enum PoolError {
         /// Names of the newer ones.
         newer: Vec<String>,
     },
+    /// A volume has other contents than its newest snapshot, where an increment needs just that.
+    #[error("the volume of {0} has changed since")]
+    ChangedSince(String),
     /// A dataset that has children, or is open; a device, or the pool, that something else needs.
     #[error("{name} is busy: {why}")]
     Busy {

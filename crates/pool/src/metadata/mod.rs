@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! branches      which snapshots and clones there are
+//! difference    what is between two snapshots
 //! engine_error  errors of the engine, as errors of the pool
 //! file          the file under the tables
 //! groups        rows of extents
@@ -12,7 +13,8 @@
 //! ```
 
 pub(crate) mod branches;
-pub(crate) mod engine_error;
+mod difference;
+mod engine_error;
 pub(crate) mod file;
 pub(crate) mod groups;
 pub(crate) mod past;

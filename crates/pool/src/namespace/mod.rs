@@ -5,9 +5,11 @@
 //! change_settings  properties and features of a pool in use
 //! dataset          the tree
 //! hold             datasets that are in use are not destroyed
+//! identity         which snapshot is which in another pool, and what is between two
 //! names            what names may be
 //! promote          a clone and the volume that it began in change places
 //! props            values of properties, and how they are inherited
+//! received         volumes that are being received, and become whole
 //! rollback         a volume becomes what a snapshot is
 //! settings         properties of the pool, features: what is stored of them
 //! shown            what snapshots take, and what datasets show
@@ -18,9 +20,11 @@ mod add;
 pub(crate) mod change_settings;
 pub(crate) mod dataset;
 pub(crate) mod hold;
+pub(crate) mod identity;
 pub(crate) mod names;
 mod promote;
 pub(crate) mod props;
+pub(crate) mod received;
 mod rollback;
 pub(crate) mod settings;
 pub(crate) mod shown;
