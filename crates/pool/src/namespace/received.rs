@@ -20,6 +20,7 @@ use crate::metadata::branches::{Base, BranchChange};
 use crate::metadata::tables::DatasetKind;
 use crate::namespace::dataset::Dataset;
 use crate::namespace::names::{RECEIVED, split};
+use crate::namespace::props::Property;
 use crate::namespace::rollback::Closed;
 use crate::namespace::settings::Feature;
 use crate::namespace::snapshots::{DATA, charge_of_gone, charge_of_new, check_unneeded};
@@ -36,11 +37,14 @@ impl Pool {
     /// As [`clone_snapshot`](Self::clone_snapshot); [`PoolError::Exists`] if there is one already.
     pub fn receive_onto(&self, tx: &Tx, snapshot: &str) -> Result<Dataset> {
         let volume = snapshot.split('@').next().unwrap_or_default();
-        self.add_clone(tx, snapshot, &format!("{volume}/{RECEIVED}"), &[], DatasetKind::Receiving)
+        // Whatever the volume says of writes of others.
+        let own = [(Property::ReadOnly, 0)];
+        self.add_clone(tx, snapshot, &format!("{volume}/{RECEIVED}"), &own, DatasetKind::Receiving)
     }
 
     /// What was received as a new volume becomes one, with its snapshot, `volume@name`, in the transaction's
-    /// txg. Owners remove what they have stored for the time until then (`keys`).
+    /// txg. Owners remove what they have stored for the time until then (`keys`); whether it is read-only is
+    /// inherited from then on.
     ///
     /// # Errors
     /// [`PoolError::Invalid`] for what is not being received; those of [`snapshot`](Self::snapshot). Nothing
@@ -62,8 +66,10 @@ impl Pool {
                 return Err(error);
             }
         };
+        write(&core.row).values.set(Property::ReadOnly, None);
         let row = read(&core.row).clone();
         self.shared.note_dataset(&mut namespace, tx, core.id.0, Some(&row));
+        namespace.refresh(core.id.0);
         let mut changes = self.shared.txgs.changes(tx.txg());
         keys.iter().for_each(|key| drop(changes.aux.insert((core.id.0, key.to_vec()), None)));
         drop((changes, namespace));

@@ -139,6 +139,8 @@ impl Target {
             let is_kept = found.as_ref().is_some_and(|state| state.is_resumable);
             return match found {
                 Some(found) if self.state.begin.resumes_at > 0 => self.go_on(&found),
+                // Nothing has come yet: the rest is all of it.
+                Some(found) if found.begin == self.state.begin => self.go_on(&found),
                 Some(found) if is_kept => Err(TransferError::Partial {
                     volume: self.volume.clone(),
                     token: found.token().to_string(),
@@ -189,7 +191,7 @@ impl Target {
             if pool.dataset(&self.volume).is_ok() {
                 return Err(TransferError::Exists(self.volume.clone()));
             }
-            let own = [(Property::VolBlockSize, u64::from(begin.block_bytes))];
+            let own = [(Property::VolBlockSize, u64::from(begin.block_bytes)), (Property::ReadOnly, 0)];
             store.change_unopened(|pool, tx| {
                 let dataset = pool.create_dataset(tx, &self.dataset, DatasetKind::Receiving, &own)?;
                 let filled = dataset.create_object(tx).and_then(|data| data.truncate(tx, begin.size_bytes));
