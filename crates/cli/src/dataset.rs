@@ -3,12 +3,13 @@
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use fastness_daemon::{DatasetReport, DestroyedReport, Request};
+use fastness_daemon::{DatasetReport, DestroyedReport, Request, inherit_user_properties};
 
+use crate::columns::{self, add_ratios};
 use crate::connect::{ask, ask_all, pool_of, print_json};
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
-use crate::listing::{Cell, Listing, ListingArgs, values};
+use crate::listing::{Cell, Listing, ListingArgs, Value, values};
 use crate::pool::{assignments, assignments_first};
 use crate::size::short;
 
@@ -22,10 +23,16 @@ Properties:
   readonly       off | on                       refuse changes
   quota          SIZE | none                    most space for a dataset and those below it
   reservation    SIZE | none                    space kept free for it
-All but the last two and volblocksize are inherited.
+  WHO:NAME       text, 8192 bytes at most       your own, for example org.example:owner (a-z 0-9 : - . _)
+All but quota, reservation and volblocksize are inherited. Snapshots take those with a colon, and no others.
+Read-only (`get`, columns of lists): type, creation (UTC), used, available, referenced, volsize, origin, clones,
+compressratio and refcompressratio (how much longer the data would be without compression; counting that reads
+the rows of all blocks, so it is shown where it is asked for).
 Examples:
   fastness dataset set compression=lz4 quota=10G tank/logs tank/old
-  fastness dataset get all tank/logs";
+  fastness dataset set org.example:owner=ops tank
+  fastness dataset get all tank/logs
+  fastness dataset inherit org.example:owner tank/logs";
 
 /// Commands on datasets.
 #[derive(Debug, Subcommand)]
@@ -175,22 +182,26 @@ fn set(datasets: &[String], values: Vec<(String, Option<String>)>) -> Result<Out
 
 /// A dataset and those below it; without a name, all datasets of all running pools.
 pub(crate) fn datasets(name: Option<&str>) -> Result<Vec<DatasetReport>> {
+    reports(name, name.is_some_and(|name| name.contains('@')))
+}
+
+/// The same; if they are wanted, with the snapshots of all these, which come last.
+pub(crate) fn reports(name: Option<&str>, with_snapshots: bool) -> Result<Vec<DatasetReport>> {
     let all: Vec<Vec<DatasetReport>> = ask_all(name.map(pool_of), &Request::Datasets)?;
     let mut all = all.concat();
+    if with_snapshots {
+        let snapshots: Vec<Vec<DatasetReport>> = ask_all(name.map(pool_of), &Request::Snapshots)?;
+        all.extend(snapshots.concat());
+    }
+    inherit_user_properties(&mut all);
     if let Some(name) = name {
-        let below = format!("{name}/");
-        all.retain(|dataset| dataset.name == name || dataset.name.starts_with(&below));
+        let is_below = |of: &str| of.strip_prefix(name).is_some_and(|of| of.starts_with(['/', '@']));
+        all.retain(|dataset| dataset.name == name || is_below(&dataset.name));
         if all.is_empty() {
             return Err(refuse(format!("dataset {name} does not exist")));
         }
     }
     Ok(all)
-}
-
-/// Snapshots of volumes of all running pools.
-pub(crate) fn snapshots() -> Result<Vec<DatasetReport>> {
-    let all: Vec<Vec<DatasetReport>> = ask_all(None, &Request::Snapshots)?;
-    Ok(all.concat())
 }
 
 const KINDS: [&str; 4] = ["folder", "volume", "filesystem", "snapshot"];
@@ -199,27 +210,17 @@ fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Outcome> {
     if let Some(unknown) = args.kinds.iter().find(|kind| !KINDS.contains(&kind.as_str())) {
         return Err(refuse(format!("{unknown} is no kind of dataset: {}", KINDS.join(", "))));
     }
-    let mut all = datasets(args.dataset.as_deref())?;
-    if args.kinds.iter().any(|kind| kind == "snapshot") {
-        let is_below = |name: &str| {
-            let rest = args.dataset.as_deref().map_or(Some("/"), |top| name.strip_prefix(top));
-            rest.is_some_and(|rest| rest.starts_with(['/', '@']))
-        };
-        all.extend(snapshots()?.into_iter().filter(|snapshot| is_below(&snapshot.name)));
-    }
+    let mut all = reports(args.dataset.as_deref(), args.kinds.iter().any(|kind| kind == "snapshot"))?;
     let top = args.dataset.as_deref().map_or(0, |name| name.matches('/').count());
     let is_near = |name: &str| args.depth.is_none_or(|depth| name.matches('/').count() <= top + depth);
     all.retain(|dataset| {
         (args.kinds.is_empty() || args.kinds.contains(&dataset.kind)) && is_near(&dataset.name)
     });
+    add_ratios(&mut all, args.listing.named())?;
     if args.json {
         print_json(out, &all)?;
         return Ok(Outcome::Clean);
     }
-    let property = |dataset: &DatasetReport, name: &str| {
-        let found = dataset.properties.iter().find(|property| property.name == name);
-        found.map(|property| Cell::text(&property.value))
-    };
     let listing = Listing::<DatasetReport> {
         shown: &[
             ("name", |dataset| Cell::text(&dataset.name)),
@@ -227,14 +228,9 @@ fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Outcome> {
             ("used", |dataset| Cell::Bytes(dataset.used_bytes)),
             ("size", |dataset| dataset.size_bytes.map_or(Cell::Absent, Cell::Bytes)),
         ],
-        others: &[
-            ("type", |dataset| Cell::text(&dataset.kind)),
-            ("volsize", |dataset| dataset.size_bytes.map_or(Cell::Absent, Cell::Bytes)),
-            ("available", |dataset| dataset.available_bytes.map_or(Cell::Absent, Cell::Bytes)),
-            ("referenced", |dataset| Cell::Bytes(dataset.referenced_bytes)),
-            ("origin", |dataset| dataset.origin.as_ref().map_or(Cell::Absent, Cell::text)),
-        ],
-        more: &property,
+        others: &[],
+        more: &columns::cell,
+        more_names: &columns::NAMES,
     };
     listing.write(out, &args.listing, all)?;
     Ok(Outcome::Clean)
@@ -245,22 +241,34 @@ fn get(args: &GetArgs, out: &mut dyn Write) -> Result<Outcome> {
     let is_wanted = |name: &str| wanted == ["all"] || wanted.contains(&name);
     let mut found = Vec::new();
     for name in &args.datasets {
-        let mut dataset = datasets(Some(name))?.remove(0);
-        dataset.properties.retain(|property| is_wanted(&property.name));
-        found.push(dataset);
+        found.push(datasets(Some(name))?.remove(0));
     }
-    if let Some(unknown) = wanted.iter().find(|name| {
-        **name != "all"
-            && found.iter().all(|dataset| dataset.properties.iter().all(|property| property.name != **name))
-    }) {
+    add_ratios(&mut found, wanted.iter().copied())?;
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|name| **name != "all" && found.iter().all(|dataset| columns::cell(dataset, name).is_none()))
+    {
         return Err(refuse(format!("there is no property {unknown}; `all` shows those that exist")));
     }
     if args.json {
+        found.iter_mut().for_each(|dataset| dataset.properties.retain(|property| is_wanted(&property.name)));
         print_json(out, &found)?;
         return Ok(Outcome::Clean);
     }
-    let rows = found.into_iter().flat_map(|dataset| {
-        dataset.properties.into_iter().map(move |property| (dataset.name.clone(), property))
-    });
-    values(&args.listing, rows.collect(), out)
+    let mut rows: Vec<Value> = found.iter().flat_map(columns::values).collect();
+    if wanted != ["all"] {
+        // In the order in which they were asked for; what a dataset does not have is shown as that.
+        let one = |dataset: &DatasetReport, name: &&str| {
+            let known = rows.iter().find(|row| row.of == dataset.name && row.property == *name);
+            let absent = || Value {
+                of: dataset.name.clone(),
+                property: (*name).to_owned(),
+                cell: Cell::Absent,
+                source: "-".to_owned(),
+            };
+            known.cloned().unwrap_or_else(absent)
+        };
+        rows = found.iter().flat_map(|dataset| wanted.iter().map(move |name| one(dataset, name))).collect();
+    }
+    values(&args.listing, rows, out)
 }

@@ -10,6 +10,7 @@ use fastness_daemon::{
 };
 use serde::Serialize;
 
+use crate::columns::{self, add_ratios};
 use crate::connect::{ask, ask_all, print_json};
 use crate::dataset::datasets;
 use crate::error::{Result, refuse};
@@ -263,6 +264,7 @@ struct ListedFiles {
 fn list(json: bool, args: &ListingArgs, out: &mut dyn Write) -> Result<Outcome> {
     let mut files = datasets(None)?;
     files.retain(|dataset| dataset.kind == "filesystem");
+    add_ratios(&mut files, args.named())?;
     let pools: Vec<PoolReport> = ask_all(None, &Request::Status)?;
     let served: Vec<_> = pools.iter().flat_map(|pool| &pool.served).collect();
     let listed = files.into_iter().map(|dataset| {
@@ -280,11 +282,9 @@ fn list(json: bool, args: &ListingArgs, out: &mut dyn Write) -> Result<Outcome> 
             ("used", |listed| Cell::Bytes(listed.dataset.used_bytes)),
             ("mounted at", |listed| listed.mounted_at.as_ref().map_or(Cell::Absent, Cell::text)),
         ],
-        others: &[
-            ("name", |listed| Cell::text(&listed.dataset.name)),
-            ("mounted", |listed| listed.mounted_at.as_ref().map_or(Cell::Absent, Cell::text)),
-        ],
-        more: &|_, _| None,
+        others: &[("mounted", |listed| listed.mounted_at.as_ref().map_or(Cell::Absent, Cell::text))],
+        more: &|listed, name| columns::cell(&listed.dataset, name),
+        more_names: &columns::NAMES,
     };
     listing.write(out, args, listed)?;
     Ok(Outcome::Clean)

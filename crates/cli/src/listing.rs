@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
+use fastness_base::Moment;
 use fastness_daemon::PropertyReport;
 
 use crate::error::{Result, refuse};
@@ -40,6 +41,10 @@ pub(crate) enum Cell {
     Number(u64),
     /// A number of bytes.
     Bytes(u64),
+    /// A ratio in hundredths.
+    Percent(u64),
+    /// Seconds since the beginning of 1970.
+    Time(u64),
     /// Words.
     Text(String),
 }
@@ -55,6 +60,11 @@ impl Cell {
             Cell::Number(number) => number.to_string(),
             Cell::Bytes(bytes) if is_exact => bytes.to_string(),
             Cell::Bytes(bytes) => short(*bytes),
+            Cell::Percent(ratio) => {
+                format!("{}.{:02}{}", ratio / 100, ratio % 100, if is_exact { "" } else { "x" })
+            }
+            Cell::Time(seconds) if is_exact => seconds.to_string(),
+            Cell::Time(seconds) => Moment::of(*seconds).to_string(),
             Cell::Text(text) => text.clone(),
         }
     }
@@ -71,6 +81,16 @@ pub(crate) struct Listing<'a, T> {
     pub(crate) others: &'a [Shown<T>],
     /// Columns that depend on the thing; `None`: it has no such column.
     pub(crate) more: &'a dyn Fn(&T, &str) -> Option<Cell>,
+    /// Those of them that all things have.
+    pub(crate) more_names: &'a [&'a str],
+}
+
+impl ListingArgs {
+    /// Columns that are asked for by name.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &str> {
+        let sort = self.sort.iter().chain(&self.sort_down);
+        self.columns.iter().chain(sort).map(String::as_str)
+    }
 }
 
 impl<T> Listing<'_, T> {
@@ -89,7 +109,10 @@ impl<T> Listing<'_, T> {
         let sort = sort.or_else(|| args.sort_down.as_deref().map(|column| (column, true)));
         for column in chosen.iter().copied().chain(sort.map(|(column, _)| column)) {
             if !rows.is_empty() && rows.iter().all(|row| self.cell(row, column).is_none()) {
-                let names: Vec<_> = self.shown.iter().chain(self.others).map(|(name, _)| *name).collect();
+                let named = self.shown.iter().chain(self.others).map(|(name, _)| *name);
+                let mut names: Vec<_> = named.chain(self.more_names.iter().copied()).collect();
+                let mut seen = std::collections::BTreeSet::new();
+                names.retain(|name| seen.insert(*name));
                 return Err(refuse(format!("there is no column {column}; known are {}", names.join(", "))));
             }
         }
@@ -111,8 +134,9 @@ impl<T> Listing<'_, T> {
             return Ok(());
         }
         let heads: Vec<String> = chosen.iter().map(|column| column.to_uppercase()).collect();
-        let is_number =
-            |at: usize| rows.iter().any(|row| matches!(row[at], Cell::Bytes(_) | Cell::Number(_)));
+        let is_number = |at: usize| {
+            rows.iter().any(|row| matches!(row[at], Cell::Bytes(_) | Cell::Number(_) | Cell::Percent(_)))
+        };
         let columns: Vec<_> =
             heads.iter().enumerate().map(|(at, head)| (head.as_str(), is_number(at))).collect();
         if !rows.is_empty() {
@@ -122,21 +146,35 @@ impl<T> Listing<'_, T> {
     }
 }
 
+/// The value of a property.
+#[derive(Debug, Clone)]
+pub(crate) struct Value {
+    /// Its pool or dataset.
+    pub(crate) of: String,
+    pub(crate) property: String,
+    pub(crate) cell: Cell,
+    /// Where it comes from.
+    pub(crate) source: String,
+}
+
+impl Value {
+    pub(crate) fn new(of: impl Into<String>, is: PropertyReport) -> Value {
+        Value { of: of.into(), property: is.name, cell: Cell::Text(is.value), source: is.source }
+    }
+}
+
 /// Values of properties, with their owners.
-pub(crate) fn values(
-    args: &ListingArgs,
-    rows: Vec<(String, PropertyReport)>,
-    out: &mut dyn Write,
-) -> Result<Outcome> {
-    let listing = Listing::<(String, PropertyReport)> {
+pub(crate) fn values(args: &ListingArgs, rows: Vec<Value>, out: &mut dyn Write) -> Result<Outcome> {
+    let listing = Listing::<Value> {
         shown: &[
-            ("name", |(name, _)| Cell::text(name)),
-            ("property", |(_, property)| Cell::text(&property.name)),
-            ("value", |(_, property)| Cell::text(&property.value)),
-            ("source", |(_, property)| Cell::text(&property.source)),
+            ("name", |value| Cell::text(&value.of)),
+            ("property", |value| Cell::text(&value.property)),
+            ("value", |value| value.cell.clone()),
+            ("source", |value| Cell::text(&value.source)),
         ],
         others: &[],
         more: &|_, _| None,
+        more_names: &[],
     };
     listing.write(out, args, rows)?;
     Ok(Outcome::Clean)
@@ -151,6 +189,7 @@ mod tests {
             shown: &[("name", |row| Cell::text(row.0)), ("used", |row| Cell::Bytes(row.1))],
             others: &[("half", |row| Cell::Number(row.1 / 2))],
             more: &|row, column| (column == "odd" && row.1 % 2 == 1).then(|| Cell::text("yes")),
+            more_names: &["odd"],
         };
         let mut out = Vec::new();
         listing.write(&mut out, args, vec![("b", 3), ("a", 2048), ("c", 10)])?;
@@ -171,6 +210,7 @@ mod tests {
         };
         assert_eq!(listed(&args).unwrap(), "-\t5\tc\nyes\t1\tb\n-\t1024\ta\n");
         let args = ListingArgs { columns: vec!["frob".to_owned()], ..args };
-        assert!(listed(&args).unwrap_err().texts()[0].contains("frob"));
+        let refused = listed(&args).unwrap_err();
+        assert!(refused.texts()[0].contains("frob; known are name, used, half, odd"), "{refused:?}");
     }
 }

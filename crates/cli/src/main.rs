@@ -14,6 +14,7 @@
 mod access;
 mod bench;
 mod cache;
+mod columns;
 mod completions;
 mod config;
 mod connect;

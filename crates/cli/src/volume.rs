@@ -8,9 +8,10 @@ use fastness_daemon::{
 };
 
 use crate::access::AccessArgs;
+use crate::columns::{self, add_ratios};
 use crate::connect::{ask, ask_all, pool_of, print_json};
 use crate::consent::ConsentArgs;
-use crate::dataset::{datasets, snapshots};
+use crate::dataset::{datasets, reports};
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs, Shown};
@@ -284,14 +285,12 @@ fn list(kinds: &[String], json: bool, args: &ListingArgs, out: &mut dyn Write) -
         return Err(refuse(format!("{unknown} is no kind of volume: volume, snapshot")));
     }
     let is_wanted = |kind: &str| kinds.iter().any(|wanted| wanted == kind);
-    let mut volumes = Vec::new();
-    if kinds.is_empty() || is_wanted("volume") {
-        volumes = datasets(None)?;
-        volumes.retain(|dataset| dataset.kind == "volume");
-    }
-    if is_wanted("snapshot") {
-        volumes.extend(snapshots()?);
-    }
+    let mut volumes = reports(None, is_wanted("snapshot"))?;
+    volumes.retain(|dataset| match dataset.kind.as_str() {
+        "volume" => kinds.is_empty() || is_wanted("volume"),
+        kind => kind == "snapshot",
+    });
+    add_ratios(&mut volumes, args.named())?;
     if json {
         print_json(out, &volumes)?;
         return Ok(Outcome::Clean);
@@ -304,10 +303,6 @@ fn list(kinds: &[String], json: bool, args: &ListingArgs, out: &mut dyn Write) -
         if addresses.is_empty() { Cell::Absent } else { Cell::text(addresses.join(" ")) }
     };
     let rows = volumes.into_iter().map(|volume| (addresses(&volume), volume)).collect();
-    let property = |(_, volume): &(Cell, DatasetReport), name: &str| {
-        let found = volume.properties.iter().find(|property| property.name == name);
-        found.map(|property| Cell::text(&property.value))
-    };
     type Row = (Cell, DatasetReport);
     let name: Shown<Row> = ("volume", |(_, volume)| Cell::text(&volume.name));
     let size: Shown<Row> = ("size", |(_, volume)| volume.size_bytes.map_or(Cell::Absent, Cell::Bytes));
@@ -317,18 +312,9 @@ fn list(kinds: &[String], json: bool, args: &ListingArgs, out: &mut dyn Write) -
     let of_snapshots = [name, size, used, referenced, address];
     let listing = Listing::<Row> {
         shown: if is_wanted("snapshot") { &of_snapshots } else { &[name, size, used, address] },
-        others: &[
-            referenced,
-            ("available", |(_, volume)| volume.available_bytes.map_or(Cell::Absent, Cell::Bytes)),
-            ("origin", |(_, volume)| volume.origin.as_ref().map_or(Cell::Absent, Cell::text)),
-            ("clones", |(_, volume)| match &volume.clones[..] {
-                [] => Cell::Absent,
-                clones => Cell::text(clones.join(",")),
-            }),
-            ("name", |(_, volume)| Cell::text(&volume.name)),
-            ("volsize", |(_, volume)| volume.size_bytes.map_or(Cell::Absent, Cell::Bytes)),
-        ],
-        more: &property,
+        others: &[],
+        more: &|(_, volume), name| columns::cell(volume, name),
+        more_names: &columns::NAMES,
     };
     listing.write(out, args, rows)?;
     Ok(Outcome::Clean)

@@ -1,5 +1,7 @@
 //! Pools, datasets and volumes on the command line.
 
+#[path = "pools/columns.rs"]
+mod columns;
 #[path = "pools/grow.rs"]
 mod grow;
 #[path = "pools/lists.rs"]

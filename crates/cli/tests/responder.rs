@@ -345,6 +345,37 @@ fn a_log_with_a_damaged_record_is_recovered_up_to_that_with_consent() {
     bench.ok("responder detach pm");
 }
 
+/// A tag that is damaged keeps the chunk of one file from the directory, and with consent nothing else.
+#[test]
+fn a_damaged_tag_is_given_up_with_consent() {
+    let Some(mounted) = folder() else { return };
+    let bench = &mounted.bench;
+    let mut server = mounted.serve("--flush-ms 600000");
+    let files = [("one", "of the first file"), ("two", "of the second file")];
+    files.iter().for_each(|(name, _)| fs::write(mounted.at.join(name), "").unwrap());
+    bench.ok("responder flush pm");
+    files.iter().for_each(|(name, text)| fs::write(mounted.at.join(name), text).unwrap());
+    let inode = fs::metadata(bench.path("dir/one")).unwrap().ino();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let mut region = fs::read(bench.path("pm")).unwrap();
+    // A tag has the inode at 16, and the length of the file at 32.
+    let is_tag = |line: &[u8]| line[16..24] == inode.to_le_bytes() && line[32..40] == 17_u64.to_le_bytes();
+    let tag = region.chunks(64).position(is_tag).unwrap();
+    region[64 * tag + 33] ^= 1;
+    fs::write(bench.path("pm"), &region).unwrap();
+    for line in ["recover pm", "mount dir at --pm pm"] {
+        let said = bench.fails(&format!("responder {line}"), 6);
+        assert!(said.contains("--drop-tail") && said.contains(&format!("{:#x}", 64 * tag)), "{said}");
+    }
+    let recovered = bench.json("responder recover pm --drop-tail");
+    let found = recovered["found"].as_str().unwrap();
+    assert!(found.contains("1 chunks or operations given up"), "{found}");
+    assert_eq!(fs::read(bench.path("dir/one")).unwrap(), b"");
+    assert_eq!(fs::read(bench.path("dir/two")).unwrap(), b"of the second file");
+    bench.ok("responder detach pm");
+}
+
 /// What is said of regions that are in use, moved, or made otherwise.
 #[test]
 fn who_has_a_region_where_its_directory_was_and_how_long_it_is() {

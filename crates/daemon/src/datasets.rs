@@ -3,21 +3,31 @@
 use std::collections::BTreeMap;
 
 use fastness_base::ErrorKind;
-use fastness_store::{Dataset, DatasetInfo, DatasetKind, ObjectId, Pool, PoolError, Property, Tx};
+use fastness_store::{
+    Dataset, DatasetInfo, DatasetKind, ObjectId, Pool, PoolError, Property, Tx, is_user_property,
+};
 use fastness_sync::lock;
 
+use crate::dataset_report::{DatasetReport, PropertyReport};
 use crate::destroyed::DestroyedReport;
 use crate::node::Node;
 use crate::protocol::Failure;
-use crate::report::{Address, DatasetReport, PropertyReport};
+use crate::report::Address;
+use crate::user_properties::own;
 
-/// Parses property values.
+/// Parses property values, but for those of users.
 fn parse_properties(words: &[(String, String)]) -> Result<Vec<(Property, u64)>, Failure> {
     let parse = |(name, value): &(String, String)| {
         let property: Property = name.parse()?;
         Ok((property, property.parse(value)?))
     };
-    words.iter().map(parse).collect()
+    words.iter().filter(|(name, _)| !is_user_property(name)).map(parse).collect()
+}
+
+/// Properties of users among them.
+fn of_users(words: &[(String, String)]) -> Vec<(String, Option<String>)> {
+    let of_users = words.iter().filter(|(name, _)| is_user_property(name)).cloned();
+    of_users.map(|(name, value)| (name, Some(value))).collect()
 }
 
 impl Node {
@@ -50,7 +60,9 @@ impl Node {
             size_bytes,
             origin: dataset.origin(),
             clones: Vec::new(),
-            properties: properties.collect(),
+            created_unix_s: dataset.created_unix_s(),
+            ratios: None,
+            properties: properties.chain(own(&dataset)).collect(),
         })
     }
 
@@ -60,8 +72,23 @@ impl Node {
         properties: &[(String, String)],
         with_parents: bool,
     ) -> Result<(), Failure> {
-        let properties = self.prepare(name, properties, with_parents)?;
-        self.change(|tx| self.pool().create_dataset(tx, name, DatasetKind::Folder, &properties).map(drop))
+        let plain = self.prepare(name, properties, with_parents)?;
+        let users = of_users(properties);
+        self.change(|tx| {
+            let dataset = self.pool().create_dataset(tx, name, DatasetKind::Folder, &plain)?;
+            dataset.set_all(tx, &[], &users)
+        })
+    }
+
+    /// Sets properties of users, which were [looked at](Self::prepare) before, of a dataset that was just
+    /// made.
+    pub(crate) fn set_user_properties(
+        &self,
+        name: &str,
+        properties: &[(String, String)],
+    ) -> Result<(), Failure> {
+        let users = of_users(properties);
+        if users.is_empty() { Ok(()) } else { self.set_properties(name, &users) }
     }
 
     /// Before a dataset is made: its properties, and its parents if they are wanted.
@@ -71,11 +98,12 @@ impl Node {
         properties: &[(String, String)],
         with_parents: bool,
     ) -> Result<Vec<(Property, u64)>, Failure> {
-        let properties = parse_properties(properties)?;
+        let plain = parse_properties(properties)?;
+        self.pool().check_user_properties(&of_users(properties))?;
         if with_parents {
             self.create_parents(name)?;
         }
-        Ok(properties)
+        Ok(plain)
     }
 
     /// Creates the missing parents of a dataset.
@@ -182,20 +210,17 @@ impl Node {
         values: &[(String, Option<String>)],
     ) -> Result<(), Failure> {
         let dataset = self.pool().dataset(name)?;
+        let (users, values): (Vec<_>, Vec<_>) =
+            values.iter().cloned().partition(|(property, _)| is_user_property(property));
         let parse = |(property, value): &(String, Option<String>)| {
             let property: Property = property.parse()?;
             let value = value.as_deref().map(|value| property.parse(value)).transpose()?;
             Ok((property, value))
         };
+        // Of one that is named twice, the last counts.
         let values = values.iter().map(parse).collect::<Result<BTreeMap<_, _>, PoolError>>()?;
-        let mut values: Vec<_> = values.into_iter().collect();
-        // First what may be refused although it can be read: nothing is set then.
-        values.sort_by_key(|(property, _)| match property {
-            Property::VolBlockSize => 0,
-            Property::Reservation => 1,
-            _ => 2,
-        });
-        self.change(|tx| values.iter().try_for_each(|(property, value)| dataset.set(tx, *property, *value)))
+        let values: Vec<_> = values.into_iter().collect();
+        self.change(|tx| dataset.set_all(tx, &values, &users))
     }
 }
 

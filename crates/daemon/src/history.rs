@@ -30,6 +30,7 @@ impl Request {
                 | Request::Check
                 | Request::Datasets
                 | Request::Snapshots
+                | Request::Ratios { .. }
                 | Request::DestroyDataset { is_dry: true, .. }
                 | Request::CheckFiles { .. }
                 | Request::History

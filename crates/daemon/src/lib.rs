@@ -18,7 +18,7 @@
 //!             mount/: files
 //! export      from a volume to NBD, errors            report    what is reported, for tables and --json
 //! imported    what an import found                    clear     resumes a suspended pool
-//! snapshots   snapshots and clones of volumes         datasets  names and properties
+//! snapshots   snapshots and clones of volumes         datasets  names and properties; user_properties
 //! log_device  devices of the log                      topology  add, attach, replace, scrub: jobs
 //! ending      how it ends; history: what was asked    layout    requests that look like mistakes
 //! devices     devices by path, labels found by a scan
@@ -32,6 +32,7 @@ mod clear;
 mod client;
 mod control;
 mod damaged;
+mod dataset_report;
 mod datasets;
 mod destroyed;
 mod devices;
@@ -64,12 +65,14 @@ mod signals;
 mod snapshots;
 mod status;
 mod topology;
+mod user_properties;
 mod vhost;
 mod volumes;
 
 pub use client::{Client, ClientError};
 pub use control::Control;
 pub use damaged::DamagedReport;
+pub use dataset_report::{DatasetReport, PropertyReport, RatioReport};
 pub use destroyed::DestroyedReport;
 pub use devices::{Candidate, Found, PATIENCE, Unreadable, clear_labels, open_vdevs, patiently, scan};
 pub use error::StartError;
@@ -91,10 +94,11 @@ pub use protocol::{
     AccessRequest, Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, VdevRequest,
 };
 pub use report::{
-    Address, CheckReport, DatasetReport, DeviceReport, FilesCheckReport, HistoryReport, JobReport,
-    LogCauseReport, LogCounters, LogRegionCounters, LogReport, LogVolumeReport, OfflineReport,
-    OperationReport, PoolReport, PropertyReport, RegionReport, ServedReport, TlsReport, VdevReport,
+    Address, CheckReport, DeviceReport, FilesCheckReport, HistoryReport, JobReport, LogCauseReport,
+    LogCounters, LogRegionCounters, LogReport, LogVolumeReport, OfflineReport, OperationReport, PoolReport,
+    RegionReport, ServedReport, TlsReport, VdevReport,
 };
 pub use said::{Level, say, speak_as_service, speaks_as_service};
 pub use signals::on_signals;
 pub use topology::split_regions;
+pub use user_properties::inherit_user_properties;

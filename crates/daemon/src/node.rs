@@ -302,6 +302,7 @@ impl Node {
                 answer(self.destroy_dataset(&name, is_recursive, is_dry)?)
             }
             Request::Snapshots => answer(self.snapshots()?),
+            Request::Ratios { names } => answer(self.ratios(&names)?),
             Request::Snapshot { names } => answer(self.snapshot(&names)?),
             Request::Rollback { snapshot, newer_too } => answer(self.rollback(&snapshot, newer_too)?),
             Request::CloneSnapshot { snapshot, name, properties, with_parents } => {

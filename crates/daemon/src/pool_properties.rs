@@ -3,9 +3,9 @@
 use fastness_base::ErrorKind;
 use fastness_store::{FailMode, Feature, PoolError, VdevClass};
 
+use crate::dataset_report::PropertyReport;
 use crate::node::Node;
 use crate::protocol::Failure;
-use crate::report::PropertyReport;
 
 const FAILMODE: &str = "failmode";
 const AUTOEXPAND: &str = "autoexpand";

@@ -180,6 +180,11 @@ pub enum Request {
     },
     /// Snapshots of all volumes. Answer: a list of [`crate::DatasetReport`].
     Snapshots,
+    /// What compression saves, for these datasets and snapshots: counted from all their blocks. Answer: a
+    /// list of [`crate::RatioReport`], `null` for what does not exist.
+    Ratios {
+        names: Vec<String>,
+    },
     /// Makes snapshots of volumes, `volume@name`, one after the other.
     Snapshot {
         names: Vec<String>,

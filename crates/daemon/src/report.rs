@@ -328,45 +328,6 @@ pub struct JobReport {
     pub error: Option<String>,
 }
 
-/// A dataset.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DatasetReport {
-    /// Full name.
-    pub name: String,
-    /// `filesystem`, `volume`, `snapshot`, or `folder` for a parent of others.
-    pub kind: String,
-    /// Bytes on the vdevs, including the datasets below, and what is kept for snapshots; of a snapshot: what
-    /// would be free without it alone.
-    pub used_bytes: u64,
-    /// Bytes that users could still store.
-    #[serde(default)]
-    pub available_bytes: Option<u64>,
-    /// Bytes that it shows, whichever dataset they are counted for.
-    #[serde(default)]
-    pub referenced_bytes: u64,
-    /// Size of a volume.
-    pub size_bytes: Option<u64>,
-    /// The snapshot that a clone began as.
-    #[serde(default)]
-    pub origin: Option<String>,
-    /// Clones of a snapshot.
-    #[serde(default)]
-    pub clones: Vec<String>,
-    /// Properties in force.
-    pub properties: Vec<PropertyReport>,
-}
-
-/// A property of a dataset.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PropertyReport {
-    /// Name.
-    pub name: String,
-    /// Value as words.
-    pub value: String,
-    /// `local`, `default` or `inherited from NAME`.
-    pub source: String,
-}
-
 /// What a full check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckReport {

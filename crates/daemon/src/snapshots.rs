@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use fastness_base::ErrorKind;
 use fastness_store::{DatasetId, ObjectId, PoolError, SnapshotInfo};
 
+use crate::dataset_report::DatasetReport;
 use crate::destroyed::DestroyedReport;
 use crate::node::Node;
 use crate::protocol::Failure;
-use crate::report::DatasetReport;
+use crate::user_properties::own;
 
 /// The volume of a snapshot.
 fn volume_of(snapshot: &str) -> &str {
@@ -31,8 +32,9 @@ impl Node {
         properties: &[(String, String)],
         with_parents: bool,
     ) -> Result<(), Failure> {
-        let properties = self.prepare(name, properties, with_parents)?;
-        Ok(self.store.clone_snapshot(snapshot, name, &properties)?)
+        let plain = self.prepare(name, properties, with_parents)?;
+        self.store.clone_snapshot(snapshot, name, &plain)?;
+        self.set_user_properties(name, properties)
     }
 
     pub(crate) fn rollback(&self, snapshot: &str, newer_too: bool) -> Result<(), Failure> {
@@ -85,7 +87,9 @@ impl Node {
                 size_bytes: size,
                 origin: None,
                 clones: info.clones,
-                properties: Vec::new(),
+                created_unix_s: dataset.created_unix_s(),
+                ratios: None,
+                properties: own(&dataset),
                 name: info.name,
             });
         }

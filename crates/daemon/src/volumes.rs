@@ -32,7 +32,7 @@ impl Node {
     ) -> Result<(), Failure> {
         let options = VolumeOptions { properties: self.prepare(name, properties, with_parents)? };
         Volume::create(&self.store, name, size_bytes, &options)?;
-        Ok(())
+        self.set_user_properties(name, properties)
     }
 
     pub(crate) fn resize_volume(&self, name: &str, size_bytes: u64, is_forced: bool) -> Result<(), Failure> {

@@ -165,7 +165,7 @@ pub struct TakeUp {
     /// Region or directory may be an older copy, or the directory may have lost its mark
     /// ([`Options::pair_anew`]).
     pub is_forced: bool,
-    /// What stands after damage in a log of records is given up ([`Options::drop_tail`]).
+    /// What is damaged, or stands after damage in a log of records, is given up ([`Options::drop_tail`]).
     pub drops_tail: bool,
 }
 
@@ -197,6 +197,16 @@ fn recover_failed(path: &Path, was_at: Option<PathBuf>) -> impl FnOnce(Error) ->
             hint: format!(
                 "`fastness responder recover {} --drop-tail` recovers what precedes the damage and gives up the \
                  rest; keep a copy of the region",
+                path.display()
+            ),
+            source: error,
+        },
+        Error::Tag { .. } | Error::Operation { .. } => FrontError::CacheWithHint {
+            action: "cannot recover",
+            path: path.to_owned(),
+            hint: format!(
+                "`fastness responder recover {} --drop-tail` gives up the chunk that it is of, and all others that \
+                 are damaged, and recovers the rest; keep a copy of the region",
                 path.display()
             ),
             source: error,
@@ -288,7 +298,8 @@ impl Recovery {
         let report = Report::of_inspection(&path, &self.inspection, &self.info);
         let directory = self.directory().display().to_string();
         let found = Some(found(self.inspection.protocol, self.recovered.as_ref()));
-        Ok(Report { directory, found, ..report }.with_status(&status, |_| None))
+        // What was damaged before was given up, or it would not have been recovered.
+        Ok(Report { directory, found, damaged_tags: 0, ..report }.with_status(&status, |_| None))
     }
 
     /// The error of a flush, with the names of the files.

@@ -175,7 +175,7 @@ fn name_of(protocol: ProtocolKind) -> &'static str {
 /// What a recovery did, in words.
 pub(crate) fn found(protocol: ProtocolKind, recovered: Option<&Recovered>) -> String {
     let Some(recovered) = recovered else { return "made just now".to_owned() };
-    let Recovered { dirty_chunks, orphaned_chunks, records, unreadable, .. } = *recovered;
+    let Recovered { dirty_chunks, orphaned_chunks, records, unreadable, damaged, .. } = *recovered;
     let [of_chunks, of_orphans, of_unreadable] = match protocol {
         ProtocolKind::Log => [
             (0, ""),
@@ -199,6 +199,7 @@ pub(crate) fn found(protocol: ProtocolKind, recovered: Option<&Recovered>) -> St
         (recovered.removals, "removals completed"),
         (recovered.truncations, "truncations completed"),
         of_unreadable,
+        (damaged, "chunks or operations given up that were damaged: their files are not known"),
     ];
     let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     let given_up = recovered

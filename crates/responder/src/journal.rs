@@ -94,6 +94,16 @@ impl<M: CacheMedium> Journal<M> {
         Ok(self.range.fence()?)
     }
 
+    /// Forgets a change that is damaged.
+    ///
+    /// Persistence: durable on return.
+    pub(crate) fn forget(&mut self) -> Result<(), Error> {
+        self.range.copy(0, &[0; LINE], LINE, &mut NoSum);
+        // PERSIST: it is gone before anything else is recovered. Excludes damage that the next recovery finds
+        // again, after what this one has changed.
+        Ok(self.range.fence()?)
+    }
+
     /// What a crash has interrupted.
     pub(crate) fn interrupted(&mut self) -> Result<Option<Changed>, Error> {
         // PERSIST: what a process that died left in the CPU's caches; a later power cut must not take it away

@@ -131,6 +131,16 @@ impl<M: CacheMedium> OperationLog<M> {
         Ok(self.range.fence()?)
     }
 
+    /// Forgets the operation that is damaged.
+    ///
+    /// Persistence: durable on return.
+    pub(crate) fn forget(&mut self) -> Result<(), Error> {
+        self.range.copy(0, &[0; LINE], LINE, &mut NoSum);
+        // PERSIST: it is gone before anything else is recovered. Excludes damage that the next recovery finds
+        // again, after what this one has changed.
+        Ok(self.range.fence()?)
+    }
+
     /// The operation that a crash has interrupted, with its data.
     pub(crate) fn interrupted(&mut self) -> Result<Option<(Operation, Vec<u8>)>, Error> {
         // PERSIST: what a process that died left in the CPU's caches; a later power cut must not take it away

@@ -105,8 +105,10 @@ impl Options {
 
     /// For [`Cache::open`](crate::Cache::open) with the protocol Log: of a log that is damaged, the records
     /// that precede the damage are carried out, and the others are given up. Without it, such a log is
-    /// refused ([`LogError::Damaged`](crate::LogError::Damaged)). With other protocols: what PM does not give
-    /// of a file that a crash has lost is given up. Without it that is [`Error::Read`](crate::Error::Read).
+    /// refused ([`LogError::Damaged`](crate::LogError::Damaged)). With other protocols: chunks whose tags are
+    /// damaged are given up, and what PM does not give of a file that a crash has lost. Without it that is
+    /// [`Error::Tag`](crate::Error::Tag), [`Error::Operation`](crate::Error::Operation) or
+    /// [`Error::Read`](crate::Error::Read).
     #[must_use]
     pub fn drop_tail(self, drops_tail: bool) -> Options {
         Options { drops_tail, ..self }

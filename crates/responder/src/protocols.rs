@@ -45,10 +45,11 @@ impl<M: CacheMedium> Protocols<M> {
     }
 
     /// Looks at what a crash has left, and puts in order what needs no directory.
-    pub(crate) fn recover(&self, drops_tail: bool) -> Result<DirtyFiles, Error> {
+    /// With consent (`drops_damaged`) without what is damaged.
+    pub(crate) fn recover(&self, drops_damaged: bool) -> Result<DirtyFiles, Error> {
         match self {
-            Protocols::Chunks(chunks) => chunks.recover(),
-            Protocols::Log(log) => log.recover_log(drops_tail),
+            Protocols::Chunks(chunks) => chunks.recover(drops_damaged),
+            Protocols::Log(log) => log.recover_log(drops_damaged),
         }
     }
 

@@ -82,6 +82,7 @@ impl<M: CacheMedium> Cache<M> {
             redone_writes: chunks.redone,
             left_out: std::mem::take(&mut chunks.left_out),
             unreadable: chunks.unreadable,
+            damaged: chunks.damaged,
             ..Recovered::default()
         };
         let named: BTreeSet<FileId> = intents.iter().map(|(_, intent)| intent.file()).collect();

@@ -146,4 +146,7 @@ pub struct Recovered {
     /// And of files that are not known: damaged ones, and those that stand on missing ones. With other
     /// protocols, files that were made again without what PM does not give of them.
     pub unreadable: u64,
+    /// With other protocols, with the same consent: chunks and operations given up because what says whose
+    /// they are is damaged. Their files have an older state of at most 4 KiB for each.
+    pub damaged: u64,
 }

@@ -144,7 +144,7 @@ pub use fastness_pool::{
 
 // What a pool and its logs say about themselves.
 pub use fastness_pool::{
-    DamagedBlock, DatasetHold, DatasetInfo, DeviceStatus, Difference, Place, PoolStatus, Pulse, ScrubReport,
-    SnapshotInfo,
+    DamagedBlock, DatasetHold, DatasetInfo, DeviceStatus, Difference, Place, PoolStatus, Pulse, Ratio,
+    ScrubReport, SnapshotInfo, is_user_property,
 };
 pub use fastness_zil::{ClaimSummary, LogCause, StatsSnapshot};

@@ -9,7 +9,7 @@ use fastness_daemon::{
     Control, Node, NodeOptions, VdevRequest, check_layout, check_new_regions, check_pool_name,
     control_socket, open_vdevs, patiently, run_dir, split_regions,
 };
-use fastness_store::{Consent, Device, FailMode, ImportOptions, Pool, PoolError, Property};
+use fastness_store::{Consent, Device, FailMode, ImportOptions, Pool, PoolError, Property, is_user_property};
 
 use crate::error::{CliError, Context, Result, refuse};
 use crate::exit::Outcome;
@@ -116,13 +116,16 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> Result<Outcome> {
 /// Makes the pool, and exports it. If a step fails, there is no pool, and none of the files that were made
 /// for it.
 fn make(args: &CreateArgs, requests: &[VdevRequest], regions: &[String]) -> Result<()> {
-    let properties = assignments(&args.properties)?
+    let (users, plain): (Vec<_>, Vec<_>) =
+        assignments(&args.properties)?.into_iter().partition(|(name, _)| is_user_property(name));
+    let plain = plain
         .into_iter()
         .map(|(name, value)| {
             let property: Property = name.parse()?;
-            Ok((property, property.parse(&value)?))
+            Ok((property, Some(property.parse(&value)?)))
         })
         .collect::<Result<Vec<_>, PoolError>>()?;
+    let users: Vec<_> = users.into_iter().map(|(name, value)| (name, Some(value))).collect();
     let fail_mode = fail_mode(&args.pool_properties)?;
     let mut created = Vec::new();
     {
@@ -132,7 +135,7 @@ fn make(args: &CreateArgs, requests: &[VdevRequest], regions: &[String]) -> Resu
         let mut made = Made::default();
         created.iter().for_each(|path| made.add(path));
         let pool = pool.with_context(|| format!("cannot create pool {}", args.pool))?;
-        set(&pool, fail_mode, &properties).or_else(|error| unmake(&pool, &mut made, error))?;
+        set(&pool, fail_mode, &plain, &users).or_else(|error| unmake(&pool, &mut made, error))?;
         made.keep();
         pool.export()?;
     }
@@ -156,19 +159,20 @@ fn make(args: &CreateArgs, requests: &[VdevRequest], regions: &[String]) -> Resu
     Ok(node.pool().export()?)
 }
 
-fn set(pool: &Pool, fail_mode: Option<FailMode>, properties: &[(Property, u64)]) -> Result<()> {
-    if properties.is_empty() && fail_mode.is_none() {
+fn set(
+    pool: &Pool,
+    fail_mode: Option<FailMode>,
+    plain: &[(Property, Option<u64>)],
+    users: &[(String, Option<String>)],
+) -> Result<()> {
+    if plain.is_empty() && users.is_empty() && fail_mode.is_none() {
         return Ok(());
     }
     let tx = pool.begin_tx()?;
     if let Some(mode) = fail_mode {
         pool.set_fail_mode(&tx, mode)?;
     }
-    let root = pool.dataset(&pool.name())?;
-    for (property, value) in properties {
-        root.set(&tx, *property, Some(*value))?;
-    }
-    Ok(())
+    Ok(pool.dataset(&pool.name())?.set_all(&tx, plain, users)?)
 }
 
 /// A pool that is not what was asked for is destroyed; the error that says why is the one to report.

@@ -47,6 +47,7 @@ pub(super) fn run(args: &EventsArgs, out: &mut dyn Write) -> Result<Outcome> {
         ],
         others: &[("seconds", |(_, event)| Cell::Number(event.at_unix_s))],
         more: &|_, _| None,
+        more_names: &[],
     };
     listing.write(out, &args.listing, events)?;
     Ok(Outcome::Clean)

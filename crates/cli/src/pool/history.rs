@@ -54,6 +54,7 @@ pub(super) fn run(args: &HistoryArgs, out: &mut dyn Write) -> Result<Outcome> {
         ],
         others: &[("seconds", |(_, entry)| Cell::Number(entry.at_unix_s))],
         more: &|_, _| None,
+        more_names: &[],
     };
     listing.write(out, &args.listing, all)?;
     Ok(Outcome::Clean)

@@ -82,6 +82,7 @@ pub(super) fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Outcome> {
             ("txg", |pool| Cell::Number(pool.synced_txg)),
         ],
         more: &|_, _| None,
+        more_names: &[],
     };
     listing.write(out, &args.listing, pools)?;
     Ok(Outcome::Clean)

@@ -8,7 +8,7 @@ use fastness_daemon::{PropertyReport, Request};
 use crate::connect::{ask, print_json};
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
-use crate::listing::{ListingArgs, values};
+use crate::listing::{ListingArgs, Value, values};
 use crate::pool::{assignments_first, done};
 
 pub(super) const HELP: &str = "\
@@ -65,7 +65,7 @@ pub(super) fn get(args: &GetArgs, out: &mut dyn Write) -> Result<Outcome> {
             .collect();
         print_json(out, &rows)?;
     } else {
-        let rows = found.into_iter().map(|(pool, property)| (pool.to_owned(), property)).collect();
+        let rows = found.into_iter().map(|(pool, property)| Value::new(pool, property)).collect();
         return values(&args.listing, rows, out);
     }
     Ok(Outcome::Clean)

@@ -94,10 +94,10 @@ impl Node {
         properties: &[(String, String)],
         with_parents: bool,
     ) -> Result<(), Failure> {
-        let properties = self.prepare(name, properties, with_parents)?;
-        let options = FileSystemOptions { properties, uid, gid, seed: None };
+        let plain = self.prepare(name, properties, with_parents)?;
+        let options = FileSystemOptions { properties: plain, uid, gid, seed: None };
         FileSystem::create(&self.store, name, &options)?;
-        Ok(())
+        self.set_user_properties(name, properties)
     }
 
     /// Mounts a file system; with `is_kept`, after each import.

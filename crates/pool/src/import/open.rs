@@ -20,6 +20,7 @@ use crate::metadata::snapshot::Snapshot;
 use crate::metadata::tables::{
     self, CLEARED, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, USAGE,
 };
+use crate::namespace::created::{CREATED, now};
 use crate::namespace::names::check_component;
 use crate::namespace::props::Values;
 use crate::namespace::settings::{SETTINGS, Settings};
@@ -82,6 +83,7 @@ impl Pool {
         };
         let shared = open_shared(config, Arc::new(Vdevs::new(built)), None, options, true)?;
         shared.txgs.changes(Txg(1)).datasets.insert(1, Some(row.encode()));
+        shared.txgs.changes(Txg(1)).aux.insert((1, CREATED.to_vec()), Some(now()));
         let none = Branches::default();
         add_dataset(&mut fastness_sync::order::write(&shared.datasets.namespace), 1, row, (1, 0), &none);
         fastness_sync::order::write(&shared.datasets.namespace).next_id = 2;

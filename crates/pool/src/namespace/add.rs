@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::error::{PoolError, Result};
 use crate::metadata::branches::Base;
 use crate::metadata::tables::{DatasetKind, DatasetRow};
+use crate::namespace::created::{CREATED, now};
 use crate::namespace::names::{RECEIVED, split};
 use crate::namespace::props::{Property, Values};
 use crate::pool::Tx;
@@ -68,6 +69,7 @@ impl Shared {
         namespace.next_id += 1;
         let row = DatasetRow { parent: parent.id.0, kind: new.kind, name: last.to_owned(), values };
         self.note_dataset(namespace, tx, id, Some(&row));
+        self.txgs.changes(tx.txg()).aux.insert((id, CREATED.to_vec()), Some(now()));
         let base = (new.base)(id);
         let core = Arc::new(DatasetCore {
             base: Mutex::new(base),

@@ -260,35 +260,6 @@ impl Dataset {
         (value, read(&self.core.row).values.get(property).is_some())
     }
 
-    /// Sets a value, or with `None` reverts to the inherited one. A new compression applies to new blocks at
-    /// once; a new record size applies to new objects.
-    ///
-    /// # Errors
-    /// [`PoolError::Invalid`], [`PoolError::Overtaken`], [`PoolError::Reservation`].
-    pub fn set(&self, tx: &Tx, property: Property, value: Option<u64>) -> Result<()> {
-        if let Some(value) = value {
-            property.check(value)?;
-        }
-        if property == Property::VolBlockSize || self.kind() == DatasetKind::Snapshot {
-            return Err(PoolError::invalid("property to change", property.name()));
-        }
-        let mut namespace = write(&self.shared.datasets.namespace);
-        namespace.check_order(tx.txg())?;
-        self.check_exists()?;
-        if let (Property::Reservation, Some(bytes)) = (property, value) {
-            let name = namespace.path(self.core.id.0);
-            self.shared.check_reservation(&namespace, (&name, Some(self.core.id.0)), bytes)?;
-        }
-        {
-            let mut row = write(&self.core.row);
-            row.values.set(property, value);
-            self.shared.note_dataset(&mut namespace, tx, self.core.id.0, Some(&row));
-        }
-        namespace.refresh(self.core.id.0);
-        self.shared.datasets.count_limits(&namespace);
-        Ok(())
-    }
-
     /// When synchronous writes are acknowledged.
     pub fn sync_mode(&self) -> SyncMode {
         read(&self.core.effective).sync()

@@ -5,6 +5,7 @@
 //! first. The protocols differ in how they write: `fr` into the other chunk of the slot, `melo` in place
 //! under an operation log. Reads, flushes, truncations, and who gives way are the same for both.
 
+mod damage;
 mod difference;
 mod fill;
 mod flush;

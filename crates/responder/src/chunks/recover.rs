@@ -47,6 +47,8 @@ pub(crate) struct DirtyFiles {
     /// that are not readable or stand on such.
     pub(crate) left_out: BTreeMap<FileId, u64>,
     pub(crate) unreadable: u64,
+    /// With other protocols, with consent: tags and operations that were given up.
+    pub(crate) damaged: u64,
 }
 
 impl<M: CacheMedium> ChunkStore<M> {
@@ -54,13 +56,15 @@ impl<M: CacheMedium> ChunkStore<M> {
     ///
     /// What is clean may have been changed in the backing store since: the region was not in use.
     ///
+    /// With consent (`drops_damaged`), tags and operations that are damaged are given up first.
+    ///
     /// Persistence: durable on return. A crash inside leaves a region that is recovered in the same way.
-    pub(crate) fn recover(&self) -> Result<DirtyFiles, Error> {
+    pub(crate) fn recover(&self, drops_damaged: bool) -> Result<DirtyFiles, Error> {
+        let damaged = if drops_damaged { self.drop_damaged()? } else { 0 };
         let redone = self.redo()?;
         let uncommitted = self.give_up_uncommitted()?;
         let mut incomplete = Vec::new();
         let mut last_timestamp = 0;
-        let index_end = i64::MAX as u64 / self.geometry.chunk_bytes;
         self.for_each_group(|group| {
             // PERSIST: what a process that died left in the CPU's caches is durable before anything acts on
             // it. Excludes that a flushed chunk, a clean one then, is again what it was before.
@@ -71,7 +75,7 @@ impl<M: CacheMedium> ChunkStore<M> {
                 if !tag.is_valid() {
                     continue;
                 }
-                if tag.index >= index_end || tag.chunks as usize > WRITE_CHUNKS_MAX {
+                if !self.is_possible(&tag) {
                     return Err(group.damaged(chunk));
                 }
                 last_timestamp = last_timestamp.max(tag.timestamp);
@@ -85,8 +89,8 @@ impl<M: CacheMedium> ChunkStore<M> {
         for first in &incomplete {
             self.undo(first)?;
         }
-        let mut chunks =
-            DirtyFiles { undone: incomplete.len() as u64 + uncommitted, redone, ..DirtyFiles::default() };
+        let undone = incomplete.len() as u64 + uncommitted;
+        let mut chunks = DirtyFiles { undone, redone, damaged, ..DirtyFiles::default() };
         self.for_each_group(|group| {
             group.dirty = 0;
             for chunk in 0..group.len() {
@@ -112,7 +116,16 @@ impl<M: CacheMedium> ChunkStore<M> {
         }
     }
 
-    fn for_each_group(&self, mut visit: impl FnMut(&mut Group<M>) -> Result<(), Error>) -> Result<(), Error> {
+    /// Whether a valid tag may be that of a write.
+    pub(super) fn is_possible(&self, tag: &Tag) -> bool {
+        let index_end = i64::MAX as u64 / self.geometry.chunk_bytes;
+        tag.index < index_end && tag.chunks as usize <= WRITE_CHUNKS_MAX
+    }
+
+    pub(super) fn for_each_group(
+        &self,
+        mut visit: impl FnMut(&mut Group<M>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         for number in 0..self.groups.len() {
             let mut group = self.hold(number)?;
             visit(&mut group)?;

@@ -89,6 +89,11 @@ impl Medium for Pm {
     fn copy<S: Summer>(&mut self, offset: usize, src: &[u8], extent_bytes: usize, summer: &mut S) {
         if self.power.event() {
             self.range.copy(offset, src, extent_bytes, summer);
+            // A store of whole lines heals them.
+            let start = self.region_offset() + offset as u64;
+            let is_stored = |poisoned: u64| (start..start + extent_bytes as u64).contains(&poisoned);
+            let healed = |poisoned| is_stored(poisoned).then_some(0);
+            let _ = self.power.poisoned.fetch_update(Ordering::SeqCst, Ordering::SeqCst, healed);
         }
     }
 
