@@ -1,7 +1,8 @@
 //! The protocol between a running pool and its clients: lines of JSON over a Unix socket.
 //!
 //! A client sends one [`Request`] per line; the daemon answers each with any number of [`Message::Progress`]
-//! and then one [`Message::Done`] or [`Message::Failed`]. A line has at most [`LINE_BYTES_MAX`] bytes.
+//! and then one [`Message::Done`] or [`Message::Failed`]. Bulk data
+//! goes on the same connection, behind a [`Message::Stream`]. A line has at most [`LINE_BYTES_MAX`] bytes.
 
 use fastness_base::{ErrorKind, HasKind};
 use serde::{Deserialize, Serialize};
@@ -205,6 +206,21 @@ pub enum Request {
     Promote {
         name: String,
     },
+    /// How long a stream would be. Answer: [`crate::StreamReport`].
+    StreamSize(crate::SendRequest),
+    /// Sends a snapshot: answered with [`Message::Stream`], frames, and then as any request.
+    Send(crate::SendRequest),
+    /// Receives a stream into a volume, or `volume@name`: answered with [`Message::Stream`]; the client sends
+    /// frames then. Answer: [`crate::ReceivedReport`].
+    Receive {
+        name: String,
+        is_resumable: bool,
+        is_forced: bool,
+    },
+    /// Discards what came of a volume.
+    AbortReceive {
+        name: String,
+    },
     RenameDataset {
         from: String,
         to: String,
@@ -288,6 +304,9 @@ impl Request {
 pub enum Message {
     /// Progress of a job.
     Progress(crate::JobReport),
+    /// Bulk data follows, from whoever has it: frames, each of a length (4 bytes, little-endian) and so many
+    /// bytes; one of no bytes is the last. Then the connection ends with the answer.
+    Stream,
     /// The request is done; this is the answer.
     Done(serde_json::Value),
     /// It failed.

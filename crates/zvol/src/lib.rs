@@ -29,6 +29,7 @@ mod volume;
 
 pub use create::VolumeOptions;
 pub use error::{Result, VolumeError};
+pub use fastness_stream::Token;
 pub use replay::VolumeReplay;
 pub use transfer::{
     Incoming, Outgoing, ReceiveOptions, Received, StreamSize, TransferError, abort_receiving,
