@@ -107,8 +107,7 @@ fn in_words(report: &StreamReport, from: Option<&str>) -> String {
         at => format!(", from byte {at} on"),
     };
     let StreamReport { snapshot, stream_bytes, data_bytes, .. } = report;
-    let size = size::show(*stream_bytes);
-    format!("{snapshot}{since}{rest}: a stream of {size} ({stream_bytes} bytes, {data_bytes} of them data)")
+    format!("{snapshot}{since}{rest}: {stream_bytes} bytes, {data_bytes} of them data")
 }
 
 pub(crate) fn receive(args: ReceiveArgs, out: &mut dyn Write) -> Result<Outcome> {

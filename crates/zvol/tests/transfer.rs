@@ -230,6 +230,30 @@ fn an_interrupted_stream_goes_on() {
     }
 }
 
+/// The rest has to be the rest of just that.
+#[test]
+fn a_part_of_another_stream_is_refused() {
+    let (from, to) = (Side::with_volume(), Side::new(64 * MIB));
+    let full = from.send("tank/v@a", None);
+    from.write("tank/v", 0, 1, 2);
+    from.snapshot("tank/v@b");
+    to.receive("tank/copy", &full[..full.len() / 2], KEPT).unwrap_err();
+    let token = to.token();
+    let other = from.store().pool().snapshot_guid("tank/v@b").unwrap().0;
+    for wrong in [
+        Token { offset: token.offset + 4096, ..token.clone() },
+        Token { offset: token.offset - 4096, ..token.clone() },
+        Token { to: other, ..token.clone() },
+        Token { to: other, from: Some(token.to), ..token.clone() },
+    ] {
+        let refused = to.receive("tank/copy", &from.resume(&wrong), KEPT).unwrap_err();
+        assert!(matches!(refused, TransferError::OtherPart { .. } | TransferError::Volume(_)), "{refused}");
+        assert_eq!(to.token(), token, "what came is still there");
+    }
+    to.receive("tank/copy", &from.resume(&token), KEPT).unwrap();
+    same(&from, &to, &["a"]);
+}
+
 /// Whatever is done to a stream, nothing of it is left: neither a volume nor a change of one.
 #[test]
 fn a_stream_that_is_damaged_leaves_nothing() {
