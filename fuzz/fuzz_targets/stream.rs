@@ -29,6 +29,8 @@ enum RawPart {
 fuzz_target!(|input: Input| {
     let _ = input.name.parse::<Token>();
     let Input { to, from, name, size_bytes, block_bytes, resumes_at, .. } = input;
+    // 0 is none.
+    let from = from.filter(|from| *from != 0);
     let begin = Begin { to, from, name, size_bytes, block_bytes, resumes_at };
     let mut bytes = Vec::new();
     let Ok(mut writer) = Writer::begin(&mut bytes, &begin) else { return };

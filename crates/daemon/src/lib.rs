@@ -94,7 +94,7 @@ pub use paths::{
     volume_socket,
 };
 pub use protocol::{
-    AccessRequest, Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, VdevRequest,
+    AccessRequest, Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, SendRequest, VdevRequest,
 };
 pub use report::{
     Address, CheckReport, DeviceReport, FilesCheckReport, HistoryReport, JobReport, LogCauseReport,
@@ -104,5 +104,5 @@ pub use report::{
 pub use said::{Level, say, speak_as_service, speaks_as_service};
 pub use signals::on_signals;
 pub use topology::split_regions;
-pub use transfer::{ReceivedReport, SendRequest, StreamReport};
+pub use transfer::{ReceivedReport, StreamReport};
 pub use user_properties::inherit_user_properties;

@@ -78,6 +78,17 @@ impl AccessRequest {
     }
 }
 
+/// Which stream is wanted: of a snapshot, perhaps as an increment, or the rest of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SendRequest {
+    /// Full name; none with a token.
+    pub snapshot: Option<String>,
+    /// Full name of the snapshot that the receiver has.
+    pub from: Option<String>,
+    /// Where an interrupted stream goes on.
+    pub token: Option<String>,
+}
+
 /// What a client wants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
@@ -207,9 +218,9 @@ pub enum Request {
         name: String,
     },
     /// How long a stream would be. Answer: [`crate::StreamReport`].
-    StreamSize(crate::SendRequest),
+    StreamSize(SendRequest),
     /// Sends a snapshot: answered with [`Message::Stream`], frames, and then as any request.
-    Send(crate::SendRequest),
+    Send(SendRequest),
     /// Receives a stream into a volume, or `volume@name`: answered with [`Message::Stream`]; the client sends
     /// frames then. Answer: [`crate::ReceivedReport`].
     Receive {

@@ -10,18 +10,7 @@ use serde_json::Value;
 
 use crate::frames::{FrameReader, FrameWriter};
 use crate::node::Node;
-use crate::protocol::{Failure, Message, Request};
-
-/// Which stream is wanted: of a snapshot, perhaps as an increment, or the rest of one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SendRequest {
-    /// Full name; none with a token.
-    pub snapshot: Option<String>,
-    /// Full name of the snapshot that the receiver has.
-    pub from: Option<String>,
-    /// Where an interrupted stream goes on.
-    pub token: Option<String>,
-}
+use crate::protocol::{Failure, Message, Request, SendRequest};
 
 /// How long a stream is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -124,8 +124,7 @@ pub enum PoolError {
         /// Its name.
         expected_name: String,
     },
-    /// The device is no longer part of the pool; or not yet, because the power failed while it was being
-    /// added.
+    /// The device is no longer part of the pool; or not yet: the power failed while it was being added.
     #[error("{path} ({guid}) is no part of pool {pool}: it was removed, or never quite added")]
     Removed {
         /// The device.

@@ -23,8 +23,8 @@ impl Store {
         Ok(made)
     }
 
-    /// What was received as a new volume becomes one, with its log and its snapshot, `volume@name`; `keys` are
-    /// removed from what is stored with it.
+    /// What was received as a new volume becomes one, with its log and its snapshot, `volume@name`; `keys`
+    /// are removed from what is stored with it.
     ///
     /// Persistence: durable on return. A crash during the call leaves what was received as it was, or the
     /// whole volume with its snapshot.

@@ -26,7 +26,8 @@ impl Pool {
     /// Persistence: durable on return, unless the snapshot is not: then as soon as it is.
     ///
     /// # Errors
-    /// [`PoolError::NoDataset`](crate::PoolError::NoDataset); those of reading the tables and, for an old snapshot, of a txg.
+    /// [`NoDataset`](crate::PoolError::NoDataset); those of reading the tables and, for an old
+    /// snapshot, of a txg.
     pub fn snapshot_guid(&self, snapshot: &str) -> Result<Guid> {
         let dataset = self.dataset(snapshot)?;
         if let Some(guid) = self.stored_guid(&dataset)? {
@@ -70,8 +71,8 @@ impl Pool {
     /// block on, and of about `rows` rows of 32 blocks. Reads rows that have changed, and no data.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`](crate::PoolError::Invalid) if the older one is not a state of before the newer one; those of reading the
-    /// tables.
+    /// [`Invalid`](crate::PoolError::Invalid) if the older one is not a state of before the newer one; those
+    /// of reading the tables.
     pub fn difference(
         &self,
         from: Option<DatasetId>,
@@ -95,8 +96,8 @@ impl Pool {
     /// synced does not count.
     ///
     /// # Errors
-    /// [`PoolError::NotNewest`](crate::PoolError::NotNewest), [`PoolError::ChangedSince`](crate::PoolError::ChangedSince), [`PoolError::NoDataset`](crate::PoolError::NoDataset); those of reading the
-    /// tables.
+    /// [`NotNewest`](crate::PoolError::NotNewest), [`ChangedSince`](crate::PoolError::ChangedSince),
+    /// [`NoDataset`](crate::PoolError::NoDataset); those of reading the tables.
     pub fn check_unchanged_since(&self, snapshot: &str) -> Result<()> {
         let namespace = fastness_sync::order::read(&self.shared.datasets.namespace);
         let (_, base) = self.durable(&namespace, snapshot)?;

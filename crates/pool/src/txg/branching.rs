@@ -64,7 +64,7 @@ impl Shared {
                     freeing.usage.entry(id).or_default();
                 }
                 BranchChange::Promote { clone, base } | BranchChange::Absorb { clone, base } => {
-                    freeing.promote(clone, base)?
+                    freeing.promote(clone, base)?;
                 }
             }
         }
