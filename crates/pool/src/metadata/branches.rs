@@ -1,8 +1,8 @@
-//! Which snapshots and clones of volumes there are, and as of when.
+//! Which snapshots and clones there are, and as of when.
 //!
-//! Terms: a *branch* is the number of a volume under which rows of extents are stored. A snapshot has no rows
-//! of its own: it is a branch as of a txg. A clone is a branch of its own, and what it has no row for is as
-//! in its *base*, the snapshot that it was made from. How rows are kept and found: `past`.
+//! Terms: a *branch* is the number of a volume or file system under which its rows are stored. A snapshot has
+//! no rows of its own: it is a branch as of a txg. A clone is a branch of its own, and what it has no row for
+//! is as in its *base*, the snapshot that it was made from. How rows are kept and found: `past`.
 //!
 //! Layout: table `bases`, by dataset: branch, txg, snapshot. For a snapshot, the last is its own number.
 //! Table `holes`, by snapshot, object and first block: end and txg of a range that was cleared, and not yet
@@ -17,6 +17,8 @@ use redb::{ReadTransaction, ReadableTable, TableError, WriteTransaction};
 
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, Txg};
+use crate::metadata::file_branches::FileBranches;
+use crate::metadata::life::Life;
 use crate::metadata::tables::{BASES, ExtentKey, HOLES, PRUNING, SHOWN};
 use crate::objects::cleared::Cleared;
 use crate::objects::extent::Extent;
@@ -53,14 +55,15 @@ pub(crate) struct Branches {
     snapshots: BTreeMap<u64, BTreeSet<(Txg, u64)>>,
     /// Branch → next object and group.
     pruning: BTreeMap<u64, (u64, u64)>,
+    pub(crate) files: FileBranches,
     holes: Cleared,
 }
 
 /// What one txg does to them, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BranchChange {
-    /// A snapshot, as of the end of the txg.
-    Snapshot { id: u64, branch: u64 },
+    /// A snapshot, as of the end of the txg; `of_files`: of a file system.
+    Snapshot { id: u64, branch: u64, of_files: bool },
     /// A clone of a snapshot that is durable.
     Clone { id: u64, base: Base },
     /// A snapshot is destroyed.
@@ -112,6 +115,7 @@ impl Branches {
             let (branch, next) = row?;
             all.pruning.insert(branch.value(), next.value());
         }
+        all.files = FileBranches::load(transaction, all.snapshots.keys().copied())?;
         Ok(all)
     }
 
@@ -146,7 +150,7 @@ impl Branches {
 
     /// Whether there is nothing to look for.
     pub(crate) fn is_empty(&self) -> bool {
-        self.bases.is_empty() && self.pruning.is_empty()
+        self.bases.is_empty() && !self.has_pruning()
     }
 
     /// Numbers of all snapshots and clones, and where each begins.
@@ -171,7 +175,7 @@ impl Branches {
 
     /// Whether any branch is being pruned.
     pub(crate) fn has_pruning(&self) -> bool {
-        !self.pruning.is_empty()
+        !self.pruning.is_empty() || self.files.next_pruning().is_some()
     }
 
     /// Where pruning goes on.
@@ -189,17 +193,24 @@ impl Branches {
         self.holes.hides((snapshot, object, block), extent)
     }
 
-    /// Whether a snapshot of these txgs shows an extent of its branch; `key`: branch, object and block.
-    pub(crate) fn is_shown(&self, key: ExtentKey, extent: &Extent, txgs: &Range<Txg>) -> bool {
+    /// Whether a snapshot of these txgs shows an extent of its branch; `key`: branch, object and block;
+    /// `life`: that of the object.
+    pub(crate) fn is_shown(&self, key: ExtentKey, extent: &Extent, life: Life, txgs: &Range<Txg>) -> bool {
         let shows = |(txg, id): (Txg, u64)| {
-            txgs.contains(&txg) && txg >= extent.birth && !self.hides(id, key.1, key.2, extent)
+            let has = txgs.contains(&txg) && life.has(txg);
+            has && txg >= extent.birth && !self.hides(id, key.1, key.2, extent)
         };
         self.snapshots(key.0).rev().any(shows)
     }
 
     /// Whether any snapshot of the branch shows it.
-    pub(crate) fn is_needed(&self, key: ExtentKey, extent: &Extent) -> bool {
-        self.is_shown(key, extent, &(Txg(0)..Txg(u64::MAX)))
+    pub(crate) fn is_needed(&self, key: ExtentKey, extent: &Extent, life: Life) -> bool {
+        self.is_shown(key, extent, life, &(Txg(0)..Txg(u64::MAX)))
+    }
+
+    /// The txg of the newest snapshot of a branch that has an object with this life.
+    pub(crate) fn newest_with(&self, branch: u64, life: Life) -> Option<Txg> {
+        self.snapshots(branch).rev().map(|(txg, _)| txg).find(|txg| life.has(*txg))
     }
 }
 
@@ -220,6 +231,11 @@ impl std::ops::Deref for Branching<'_> {
 impl<'a> Branching<'a> {
     pub(crate) fn new(transaction: &'a WriteTransaction, all: Arc<Branches>) -> Branching<'a> {
         Branching { transaction, all }
+    }
+
+    /// File systems among the branches.
+    pub(crate) fn files_mut(&mut self) -> &mut FileBranches {
+        &mut Arc::make_mut(&mut self.all).files
     }
 
     /// There is one more; `holes` are what its branch has cleared and not freed.

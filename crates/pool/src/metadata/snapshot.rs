@@ -1,5 +1,6 @@
 //! The tables as of one txg, for reading.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,7 +10,10 @@ use crate::error::Result;
 use crate::ids::Txg;
 use crate::metadata::branches::Branches;
 use crate::metadata::groups::decode_row;
+use crate::metadata::life::{Life, Shape};
 use crate::metadata::past;
+use crate::metadata::past_objects::{self, PastObjects};
+use crate::metadata::past_rows::{self, PastRows, RowsAt};
 use crate::metadata::tables::{AUX, DOOMED, EXTENTS, ExtentKey, OBJECTS, PIECES, PastKey, ROWS, SHOWN};
 use crate::objects::cleared::Cleared;
 use crate::objects::extent::{Extent, GROUP_BLOCKS, Group, decode_group, decode_pieces};
@@ -27,6 +31,10 @@ pub(crate) struct Snapshot {
     pieces: ReadOnlyTable<u64, &'static [u8]>,
     /// Rows as they were; `None` before there was a snapshot of a volume.
     pub(crate) past: Option<ReadOnlyTable<PastKey, &'static [u8]>>,
+    /// Objects as they were; `None` before there was a snapshot of a file system, as for the next.
+    pub(crate) past_objects: Option<PastObjects>,
+    /// Rows of tables as they were.
+    pub(crate) past_rows: Option<PastRows>,
     /// Which of the extents are dead.
     pub(crate) cleared: Arc<Cleared>,
     /// Snapshots and clones of volumes.
@@ -49,6 +57,8 @@ impl Snapshot {
             rows: transaction.open_table(ROWS)?,
             pieces: transaction.open_table(PIECES)?,
             past: past::table(&transaction)?,
+            past_objects: past_objects::table(&transaction)?,
+            past_rows: past_rows::table(&transaction)?,
             cleared,
             branches,
             transaction,
@@ -93,8 +103,53 @@ impl Snapshot {
         let blocks = (key.2 * GROUP_BLOCKS..).zip(group).filter_map(|(block, slot)| Some((block, (*slot)?)));
         blocks.filter(move |(block, extent)| {
             let at = (key.0, key.1, *block);
-            !self.cleared.hides(at, extent) || self.branches.is_needed(at, extent)
+            !self.cleared.hides(at, extent) || self.branches.is_needed(at, extent, Life::WHOLE)
         })
+    }
+
+    /// An object as a dataset has it, which may be a snapshot: size and block bytes.
+    pub(crate) fn object(&self, key: (u64, u64)) -> Result<Option<Shape>> {
+        past_objects::resolve(&self.objects, self.past_objects.as_ref(), &self.branches, key)
+    }
+
+    /// Numbers of the objects of a dataset, which may be a snapshot; in order.
+    pub(crate) fn objects_of(&self, dataset: u64) -> Result<Vec<u64>> {
+        let of = |id: u64| {
+            let rows = self.objects.range((id, 0)..=(id, u64::MAX))?;
+            rows.map(|row| Ok(row?.0.value().1)).collect::<Result<BTreeSet<u64>>>()
+        };
+        let mut all = of(dataset)?;
+        let base = self.branches.base(dataset).filter(|base| self.branches.files.has(base.branch));
+        if let (Some(base), Some(past)) = (base, &self.past_objects) {
+            all.append(&mut of(base.branch)?);
+            for row in past.range((base.branch, 0, 0)..=(base.branch, u64::MAX, u64::MAX))? {
+                all.insert(row?.0.value().1);
+            }
+            let mut has = Vec::with_capacity(all.len());
+            for object in all {
+                has.extend(self.object((dataset, object))?.map(|_| object));
+            }
+            return Ok(has);
+        }
+        Ok(all.into_iter().collect())
+    }
+
+    /// The rows of tables as a snapshot has them; `None` for a dataset that has its own.
+    pub(crate) fn rows_at(&self, dataset: u64) -> Option<RowsAt<'_>> {
+        let base = self.branches.base(dataset).filter(|base| base.snapshot == dataset)?;
+        let (current, past) = (&self.rows, self.past_rows.as_ref());
+        Some(RowsAt { current, past, branch: base.branch, txg: base.txg })
+    }
+
+    /// Which snapshots have an object.
+    pub(crate) fn life(&self, key: (u64, u64)) -> Result<Life> {
+        match &self.past_objects {
+            Some(past) if self.branches.files.has(key.0) => {
+                let is_alive = self.objects.get(key)?.is_some();
+                Ok(Life::of(&past_objects::versions(past, key, 0)?, is_alive))
+            }
+            _ => Ok(Life::WHOLE),
+        }
     }
 
     /// What only snapshots of a branch show, from a row on: for about `count` versions of rows, the key of

@@ -9,6 +9,10 @@ use crate::namespace::props::{Property, Values};
 pub(crate) type ExtentKey = (u64, u64, u64);
 /// Branch, object, group, txg.
 pub(crate) type PastKey = (u64, u64, u64, u64);
+/// Branch, object, txg.
+pub(crate) type PastObjectKey = (u64, u64, u64);
+/// Branch, table, key, txg, number of the fragment.
+pub(crate) type PastRowKey = (u64, u8, &'static [u8], u64, u16);
 /// Dataset, table, key, number of the fragment.
 pub(crate) type RowKey = (u64, u8, &'static [u8], u16);
 type Table<K, V> = TableDefinition<'static, K, V>;
@@ -52,6 +56,14 @@ pub(crate) const PRUNING: Table<u64, (u64, u64)> = Table::new("pruning");
 pub(crate) const PAST: Table<PastKey, &[u8]> = Table::new("past");
 /// Dataset → bytes that it shows, whoever owns them; for snapshots, clones, and volumes that had a snapshot.
 pub(crate) const SHOWN: Table<u64, u64> = Table::new("shown");
+/// Branch, object, txg → size and block bytes as they were, or none (`past_objects`). This and the next two
+/// exist only once there was a snapshot of a file system.
+pub(crate) const PAST_OBJECTS: Table<PastObjectKey, Option<(u64, u32)>> = Table::new("past objects");
+/// Branch, table, key, txg, number of the fragment → fragment of the value as it was; none, with number 0, if
+/// there was no row (`past_rows`).
+pub(crate) const PAST_ROWS: Table<PastRowKey, Option<&[u8]>> = Table::new("past rows");
+/// Branch → where pruning of the other two goes on: 0 and an object, or 1, a table, and the key before.
+pub(crate) const PRUNING_FILES: Table<u64, (u8, u64, &[u8])> = Table::new("pruning files");
 /// In [`NUMBERS`]: the number of damaged blocks that are not listed.
 pub(crate) const DAMAGED_UNLISTED: &str = "damaged and not listed";
 /// In [`NUMBERS`]: the txg that committed.
@@ -89,7 +101,7 @@ pub enum DatasetKind {
     Volume,
     /// Files.
     Filesystem,
-    /// A snapshot of a volume: never changes.
+    /// A snapshot of a volume or of a file system: never changes.
     Snapshot,
     /// A volume of which not everything has been received yet: nothing opens or serves it.
     Receiving,

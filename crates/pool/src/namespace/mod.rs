@@ -5,6 +5,7 @@
 //! change_settings  properties and features of a pool in use
 //! created          when a dataset was made
 //! dataset          the tree
+//! file_snapshots   what is different about snapshots of file systems
 //! hold             datasets that are in use are not destroyed
 //! identity         which snapshot is which in another pool, and what is between two
 //! names            what names may be
@@ -16,7 +17,7 @@
 //! set              sets properties of datasets
 //! settings         properties of the pool, features: what is stored of them
 //! shown            what snapshots take, and what datasets show
-//! snapshots        snapshots and clones of volumes
+//! snapshots        snapshots, and clones of volumes
 //! user             properties with names of their owners' choice; when datasets were made
 //! ```
 
@@ -24,6 +25,7 @@ mod add;
 pub(crate) mod change_settings;
 pub(crate) mod created;
 pub(crate) mod dataset;
+mod file_snapshots;
 pub(crate) mod hold;
 pub(crate) mod identity;
 pub(crate) mod names;

@@ -59,13 +59,14 @@ impl Pool {
             return Err(PoolError::invalid("volume that is being received", name));
         }
         write(&core.row).kind = DatasetKind::Volume;
-        let (volume, _) = match self.add_snapshot(&mut namespace, tx, snapshot, guid, Claim::Data) {
-            Ok(made) => made,
-            Err(error) => {
-                write(&core.row).kind = DatasetKind::Receiving;
-                return Err(error);
-            }
-        };
+        let (volume, _) =
+            match self.add_snapshot(&mut namespace, tx, (snapshot, DatasetKind::Volume), guid, Claim::Data) {
+                Ok(made) => made,
+                Err(error) => {
+                    write(&core.row).kind = DatasetKind::Receiving;
+                    return Err(error);
+                }
+            };
         write(&core.row).values.set(Property::ReadOnly, None);
         let row = read(&core.row).clone();
         self.shared.note_dataset(&mut namespace, tx, core.id.0, Some(&row));
@@ -127,7 +128,8 @@ impl Pool {
             let key = (ids[1], RECEIVED.to_owned());
             self.shared.remove_dataset(&mut namespace, tx, &core, &key);
             // Nothing can be in its way: its name is free, and its room is reserved.
-            let (volume, _) = self.add_snapshot(&mut namespace, tx, snapshot, guid, Claim::Replay)?;
+            let (volume, _) =
+                self.add_snapshot(&mut namespace, tx, (snapshot, DatasetKind::Volume), guid, Claim::Replay)?;
             volume.has_snapshots.store(true, Ordering::SeqCst);
             Ok(())
         })?;

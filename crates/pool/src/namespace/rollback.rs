@@ -14,7 +14,7 @@ use crate::error::{PoolError, Result};
 use crate::ids::Txg;
 use crate::metadata::branches::{Base, BranchChange};
 use crate::metadata::tables::PastKey;
-use crate::namespace::snapshots::{DATA, charge_of_gone, check_unneeded};
+use crate::namespace::snapshots::{DATA, charge_of_gone, check_of_volume, check_unneeded};
 use crate::objects::extent::GROUP_BLOCKS;
 use crate::pool::Pool;
 use crate::space::room::{Charge, Claim};
@@ -93,6 +93,7 @@ impl Pool {
     fn close(&self, snapshot: &str) -> Result<Closed> {
         let namespace = write(&self.shared.datasets.namespace);
         let (core, _) = self.durable(&namespace, snapshot)?;
+        check_of_volume(&namespace, &core, "snapshot to go back to (of a volume; file systems cannot)")?;
         let parent = read(&core.row).parent;
         let volume = namespace.by_id.get(&parent).cloned();
         let volume = volume.ok_or_else(|| PoolError::NoDataset(snapshot.to_owned()))?;

@@ -68,12 +68,19 @@ pub enum Feature {
     Snapshots,
     /// Volumes have begun as clones: what has no row may be stored all the same.
     Clones,
+    /// File systems have had snapshots: rows and objects as they were are kept beside the current ones.
+    FileSystemSnapshots,
 }
 
 impl Feature {
     /// All features that this program knows.
-    pub const ALL: [Feature; 4] =
-        [Feature::LogDevice, Feature::SharedBlocks, Feature::Snapshots, Feature::Clones];
+    pub const ALL: [Feature; 5] = [
+        Feature::LogDevice,
+        Feature::SharedBlocks,
+        Feature::Snapshots,
+        Feature::Clones,
+        Feature::FileSystemSnapshots,
+    ];
 
     /// Name as stored.
     pub fn name(self) -> &'static str {
@@ -82,6 +89,7 @@ impl Feature {
             Feature::SharedBlocks => "shared_blocks",
             Feature::Snapshots => "snapshots",
             Feature::Clones => "clones",
+            Feature::FileSystemSnapshots => "file_system_snapshots",
         }
     }
 
@@ -89,7 +97,8 @@ impl Feature {
     /// always is.
     pub(super) fn is_read_only_compatible(self) -> bool {
         match self {
-            Feature::LogDevice | Feature::SharedBlocks | Feature::Snapshots => true,
+            Feature::LogDevice | Feature::SharedBlocks => true,
+            Feature::Snapshots | Feature::FileSystemSnapshots => true,
             Feature::Clones => false,
         }
     }

@@ -12,7 +12,7 @@ use crate::pool::Pool;
 use crate::txg::freeing::bytes;
 use fastness_sync::order::read;
 
-/// A snapshot of a volume, as shown in a list.
+/// A snapshot, as shown in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SnapshotInfo {
@@ -27,7 +27,7 @@ pub struct SnapshotInfo {
 }
 
 impl Pool {
-    /// Snapshots of all volumes: by volume, oldest first.
+    /// Snapshots of all volumes and file systems: by name of these, oldest first.
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {
         let namespace = read(&self.shared.datasets.namespace);
         let mut all = Vec::new();
@@ -44,9 +44,9 @@ impl Pool {
         all
     }
 
-    /// Bytes that the pool would have free again without each snapshot of a volume alone, as of the last
-    /// synced txg; and without all from one snapshot to another (`span`), if that is asked for. Reads all
-    /// rows that are kept for snapshots of the volume.
+    /// Bytes that the pool would have free again without each snapshot of a volume or file system alone, as
+    /// of the last synced txg; and without all from one snapshot to another (`span`), if that is asked for.
+    /// Reads all rows that are kept for snapshots of the volume.
     ///
     /// # Errors
     /// [`PoolError::NoDataset`]; those of reading the tables.
@@ -80,6 +80,7 @@ fn count_row(
     counted: &mut Counted,
 ) -> Result<()> {
     let (branches, versions) = (&tables.branches, tables.versions(key)?);
+    let life = tables.life((key.0, key.1))?;
     let now = tables.extents.get(key)?.map(|row| decode_group(row.value())).transpose()?;
     let base = branches.base(key.0).map_or(Txg(0), |base| base.txg);
     for (slot, block) in (0..GROUP_BLOCKS as usize).zip(key.2 * GROUP_BLOCKS..) {
@@ -93,7 +94,8 @@ fn count_row(
                 let txgs = from..Txg(txg + 1);
                 from = txgs.end;
                 if group[slot] == Some(*extent) {
-                    let seen = branches.snapshots(key.0).filter(|(at, _)| txgs.contains(at));
+                    let has = |at: &Txg| txgs.contains(at) && life.has(*at) && *at >= extent.birth;
+                    let seen = branches.snapshots(key.0).filter(|(at, _)| has(at));
                     let shows = |id: &u64| !branches.hides(*id, key.1, block, extent);
                     users.extend(seen.map(|(_, id)| id).filter(shows).map(DatasetId));
                 }

@@ -1,4 +1,4 @@
-//! Snapshots and clones of volumes.
+//! Snapshots of volumes and file systems, and clones of volumes.
 //!
 //! Motivation: a state of a volume that can be gone back to, or be served beside it, and that costs nothing
 //! until the volume changes.
@@ -38,12 +38,21 @@ pub(crate) const DATA: ObjectId = ObjectId(1);
 pub(super) const GUID: &[u8] = b"guid";
 /// What making a snapshot takes, without holes.
 pub(super) fn charge_of_new() -> Charge {
-    Charge::dataset() + Charge::rows(4)
+    Charge::dataset() + Charge::rows(5)
 }
 
 /// What destroying a snapshot takes.
 pub(super) fn charge_of_gone() -> Charge {
-    Charge::dataset() + Charge::rows(4)
+    Charge::dataset() + Charge::rows(6)
+}
+
+/// Refuses a snapshot of a file system, for what only volumes have so far.
+pub(super) fn check_of_volume(namespace: &Namespace, core: &DatasetCore, what: &'static str) -> Result<()> {
+    let parent = namespace.by_id.get(&read(&core.row).parent);
+    match parent.is_some_and(|parent| read(&parent.row).kind == DatasetKind::Filesystem) {
+        true => Err(PoolError::invalid(what, namespace.path(core.id.0))),
+        false => Ok(()),
+    }
 }
 
 /// Refuses a snapshot that has clones or is in use.
@@ -79,38 +88,49 @@ impl Shared {
 const HOLES_OF_PAGE: u64 = 32;
 
 impl Pool {
-    /// Makes a snapshot, `volume@name`, of a volume: as it is at the end of the transaction's txg.
+    /// Makes a snapshot, `volume@name`, of a volume or a file system: as it is at the end of the
+    /// transaction's txg.
     ///
     /// # Errors
     /// [`PoolError::NoDataset`], [`PoolError::Exists`]; [`PoolError::Invalid`] for a name, and for what is
-    /// no volume; [`PoolError::NoSpace`], [`PoolError::Overtaken`].
+    /// neither; [`PoolError::NoSpace`], [`PoolError::Overtaken`].
     pub fn snapshot(&self, tx: &Tx, name: &str) -> Result<Dataset> {
         let shared = &self.shared;
         // Before the namespace is locked, which this reads.
+        let kind = self.dataset(split(name)?.0)?.kind();
         self.need(tx, Feature::Snapshots)?;
+        let of_files = kind == DatasetKind::Filesystem;
+        if of_files {
+            self.need(tx, Feature::FileSystemSnapshots)?;
+        }
         let (volume, core) = {
             let mut namespace = write(&shared.datasets.namespace);
-            self.add_snapshot(&mut namespace, tx, name, Guid::random(), Claim::Data)?
+            self.add_snapshot(&mut namespace, tx, (name, kind), Guid::random(), Claim::Data)?
         };
-        self.begin_keeping(tx.txg(), &volume);
+        match of_files {
+            true => shared.begin_keeping_files(tx.txg(), &volume),
+            false => self.begin_keeping(tx.txg(), &volume),
+        }
         Ok(Dataset { shared: shared.clone(), core })
     }
 
-    /// Adds a snapshot to the tree and to the txg; returns its volume, and the snapshot. The caller holds the
+    /// Adds a snapshot of a dataset of this kind to the tree and to the txg; returns both. The caller holds the
     /// namespace exclusively. If it fails, nothing was changed.
     pub(super) fn add_snapshot(
         &self,
         namespace: &mut Namespace,
         tx: &Tx,
-        name: &str,
+        (name, kind): (&str, DatasetKind),
         guid: Guid,
         claim: Claim,
     ) -> Result<(Arc<DatasetCore>, Arc<DatasetCore>)> {
         let shared = &self.shared;
         let (volume, last) = split(name)?;
         let found = namespace.find(volume).ok_or_else(|| PoolError::NoDataset(volume.to_owned()))?;
-        if !last.starts_with('@') || read(&found.row).kind != DatasetKind::Volume {
-            return Err(PoolError::invalid("snapshot (VOLUME@NAME)", name));
+        let of_files = kind == DatasetKind::Filesystem;
+        let is_known = of_files || kind == DatasetKind::Volume;
+        if !last.starts_with('@') || !is_known || read(&found.row).kind != kind {
+            return Err(PoolError::invalid("snapshot (DATASET@NAME)", name));
         }
         let branch = found.id.0;
         let block_bytes = read(&found.row).values.get(Property::VolBlockSize);
@@ -130,7 +150,7 @@ impl Pool {
         };
         let core = shared.add_dataset(namespace, tx, name, new)?;
         let mut changes = shared.txgs.changes(tx.txg());
-        changes.branches.push(BranchChange::Snapshot { id: core.id.0, branch });
+        changes.branches.push(BranchChange::Snapshot { id: core.id.0, branch, of_files });
         changes.aux.insert((core.id.0, GUID.to_vec()), Some(guid.0.to_le_bytes().to_vec()));
         drop(changes);
         Ok((found, core))
@@ -183,6 +203,7 @@ impl Pool {
         self.need(tx, Feature::Clones)?;
         let mut namespace = write(&shared.datasets.namespace);
         let (from, base) = self.durable(&namespace, snapshot)?;
+        check_of_volume(&namespace, &from, "snapshot to clone (of a volume; file systems have no clones)")?;
         let is_own = |(property, _): &&(Property, u64)| *property != Property::VolBlockSize;
         let mut all: Vec<_> = properties.iter().filter(is_own).copied().collect();
         let block_bytes = read(&from.row).values.get(Property::VolBlockSize);

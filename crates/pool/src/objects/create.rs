@@ -72,7 +72,8 @@ impl Dataset {
             return Err(PoolError::Overtaken { txg: tx.txg(), newest: self.core.born });
         }
         // Before locking: quotas read the namespace, and a thread that holds that may want the lock.
-        let charge = Charge::object();
+        let past = Charge::rows(u64::from(self.core.has_snapshots.load(Ordering::SeqCst)));
+        let charge = Charge::object() + past;
         self.shared.reserve(&self.core, charge, tx.claim(Claim::Data))?;
         let mut objects = lock(&self.core.objects);
         if self.core.is_destroyed.load(Ordering::SeqCst) {
@@ -83,8 +84,11 @@ impl Dataset {
         objects.make_room(KNOWN_MIN, |core| core.strong_count() > 0);
         objects.insert(id, Arc::downgrade(&core));
         let object = Object::new(self.shared.clone(), self.core.clone(), core);
-        // A new layer is charged exactly this.
-        object.layer(&mut write(&object.core.contents), tx);
+        let mut contents = write(&object.core.contents);
+        // A new layer is charged for the rest.
+        let index = object.layer(&mut contents, tx);
+        contents.layer_mut(index).charged += past;
+        drop(contents);
         Ok(object)
     }
 
@@ -105,9 +109,8 @@ impl Dataset {
             None => {
                 // Under the lock, so that the same object is not created twice.
                 let snapshot = self.shared.tables.current();
-                let row = snapshot.objects.get((self.core.id.0, id.0)).map_err(PoolError::from);
-                let row = self.shared.tables.explained(row)?.ok_or_else(none)?;
-                let (size_bytes, block_bytes) = row.value();
+                let row = snapshot.object((self.core.id.0, id.0));
+                let (size_bytes, block_bytes) = self.shared.tables.explained(row)?.ok_or_else(none)?;
                 let core = Arc::new(ObjectCore::new(self.core.id, id, Txg(0), block_bytes, size_bytes));
                 objects.make_room(KNOWN_MIN, |core| core.strong_count() > 0);
                 objects.insert(id, Arc::downgrade(&core));
@@ -136,13 +139,15 @@ impl Dataset {
         let mut contents = write(&object.core.contents);
         object.check_there()?;
         let claim = if is_own { Claim::Replay } else { Claim::Free };
-        let held = object.hold_room(tx, &contents, claim, (0, 0), &(0..0), 0)?;
+        let counts = object.rows_of_past_object();
+        let held = object.hold_room(tx, &contents, claim, (0, 0), &(0..0), counts)?;
         // What is listed is freed later, and by number: an object that is created again with this number
         // would be freed, too.
         let rows = if is_own { Ok(()) } else { self.doom(tx, id) };
         if rows.is_ok() {
             object.core.is_destroyed.store(true, Ordering::SeqCst);
             let index = object.layer(&mut contents, tx);
+            held.charge_counts(contents.layer_mut(index));
             for later in index..contents.layers.len() {
                 contents.layer_mut(later).is_destroyed = true;
             }
@@ -173,9 +178,7 @@ impl Dataset {
     /// Those of reading the tables.
     pub fn synced_objects(&self) -> Result<Vec<ObjectId>> {
         self.shared.check_alive_for_reads()?;
-        let snapshot = self.shared.tables.current();
-        let range = snapshot.objects.range((self.core.id.0, 0)..=(self.core.id.0, u64::MAX));
-        let range = self.shared.tables.explained(range.map_err(PoolError::from))?;
-        self.shared.tables.explained(range.map(|row| Ok(ObjectId(row?.0.value().1))).collect())
+        let objects = self.shared.tables.current().objects_of(self.core.id.0);
+        Ok(self.shared.tables.explained(objects)?.into_iter().map(ObjectId).collect())
     }
 }

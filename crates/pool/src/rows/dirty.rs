@@ -8,12 +8,14 @@ use redb::WriteTransaction;
 
 use crate::error::Result;
 use crate::ids::{DatasetId, TableId, Txg};
+use crate::metadata::past_rows;
 use crate::metadata::tables::ROWS;
 use crate::rows::layer::{Row, RowLayer};
 use crate::rows::stored;
 use crate::state::Shared;
 use crate::state::datasets::DatasetCore;
 use crate::state::txgs::ChangedShard;
+use crate::txg::freeing::Freeing;
 
 /// A shard of a dataset that a txg has changed, with its layer; the txg has quiesced.
 pub(crate) struct DirtyRows {
@@ -48,12 +50,19 @@ impl DirtyRows {
 
 impl Shared {
     /// Stores the rows of a txg, in the order of their keys.
-    pub(crate) fn store_rows(&self, transaction: &WriteTransaction, dirty: &[DirtyRows]) -> Result<()> {
+    pub(crate) fn store_rows(
+        &self,
+        transaction: &WriteTransaction,
+        dirty: &[DirtyRows],
+        freeing: &Freeing<'_>,
+    ) -> Result<()> {
         if dirty.is_empty() {
             return Ok(());
         }
         let mut table_rows = transaction.open_table(ROWS)?;
         for shards in dirty.chunk_by(|a, b| a.core.id == b.core.id) {
+            let dataset = shards[0].core.id.0;
+            let mut keeping = freeing.keep_rows(dataset)?;
             let alive = || shards.iter().map(|dirty| &dirty.layer).filter(|layer| !layer.is_destroyed);
             let tables: BTreeSet<TableId> = alive().flat_map(|layer| layer.tables.keys().copied()).collect();
             for table in tables {
@@ -62,7 +71,10 @@ impl Shared {
                 // Of sorted runs, which a stable sort merges.
                 rows.sort();
                 for row in rows {
-                    stored::store(&mut table_rows, shards[0].core.id.0, table, row)?;
+                    if let Some((past, newest)) = &mut keeping {
+                        past_rows::keep(past, &table_rows, (dataset, table, row.key()), *newest)?;
+                    }
+                    stored::store(&mut table_rows, dataset, table, row)?;
                 }
             }
             self.txgs.pipeline.note_written(shards.iter().map(|dirty| dirty.layer.bytes).sum());

@@ -65,6 +65,11 @@ pub(super) fn charge_of(table: TableId, key_bytes: usize, value_bytes: usize) ->
     Charge::row(key_bytes, limits::fragments(key_bytes, value_bytes), table.is_long())
 }
 
+/// What a kept row with a value of at most this length takes. Its key has a txg besides.
+pub(crate) fn past_charge(key_bytes: usize, value_bytes: usize) -> Charge {
+    Charge::row(key_bytes + 8, limits::fragments(key_bytes, value_bytes), false)
+}
+
 impl Keyed for Row {
     fn place(&self) -> Key<'_> {
         Key { prefix: self.prefix, bytes: self.key() }
@@ -126,11 +131,12 @@ impl RowLayer {
         self.tables.get(&table)?.get(&key as &dyn Keyed)
     }
 
-    fn insert(&mut self, table: TableId, row: Row, change: &mut Change) {
-        let (bytes, charge) = (row.memory_bytes(), row.charge(table));
+    /// Puts a row; `past`: what keeping the one that it replaces takes, which happens once.
+    fn insert(&mut self, table: TableId, row: Row, past: Charge, change: &mut Change) {
+        let (bytes, charge) = (row.memory_bytes(), row.charge(table) + past);
         let old = self.tables.entry(table).or_default().replace(row);
         let (old_bytes, old_charge) =
-            old.map_or((0, Charge::default()), |old| (old.memory_bytes(), old.charge(table)));
+            old.map_or((0, Charge::default()), |old| (old.memory_bytes(), old.charge(table) + past));
         self.bytes = self.bytes + bytes - old_bytes;
         self.charged += charge - old_charge;
         change.bytes += bytes as i64 - old_bytes as i64;
@@ -180,6 +186,7 @@ impl Rows {
         txg: Txg,
         table: TableId,
         row: Row,
+        past: Charge,
         is_destroyed: &AtomicBool,
         is_new: impl FnOnce(usize),
     ) -> Option<Change> {
@@ -197,11 +204,36 @@ impl Rows {
         }
         for later in at + 1..layers.len() {
             if layers[later].get(table, row.place()).is_some() {
-                layer_mut(&mut layers, later).insert(table, row.clone(), &mut change);
+                layer_mut(&mut layers, later).insert(table, row.clone(), past, &mut change);
             }
         }
-        layer_mut(&mut layers, at).insert(table, row, &mut change);
+        layer_mut(&mut layers, at).insert(table, row, past, &mut change);
         Some(change)
+    }
+
+    /// The longest value that an unsynced txg stores in a row.
+    pub(super) fn longest(&self, table: TableId, key: &[u8]) -> usize {
+        let Some(shards) = self.shards.get() else { return 0 };
+        let layers = read(&shards[shard_of(table, key)].0);
+        let of = |layer: &Arc<RowLayer>| layer.get(table, Key::of(key)).and_then(Row::value).map(<[u8]>::len);
+        layers.iter().filter_map(of).max().unwrap_or(0)
+    }
+
+    /// A snapshot was made in a txg: charges what newer ones have changed since for what they keep; returns
+    /// that. `past`: for a row.
+    pub(crate) fn charge_past(&self, snapshot: Txg, past: impl Fn(TableId, &Row) -> Charge) -> Charge {
+        let mut sum = Charge::default();
+        for shard in self.shards.get().into_iter().flat_map(|shards| &shards[..]) {
+            let mut layers = write(&shard.0);
+            for index in layers.partition_point(|layer| layer.txg <= snapshot)..layers.len() {
+                let layer = layer_mut(&mut layers, index);
+                let rows = layer.tables.iter().flat_map(|(table, rows)| rows.iter().map(|row| (*table, row)));
+                let charge = rows.fold(Charge::default(), |sum, (table, row)| sum + past(table, row));
+                layer.charged += charge;
+                sum += charge;
+            }
+        }
+        sum
     }
 
     /// The dataset was marked as destroyed, in `txg`: that txg and newer ones store none of its rows. A

@@ -13,7 +13,7 @@ const FRAGMENT_BYTES_MAX: usize = 1024;
 const STORED_BYTES_MAX: usize = 1280;
 
 /// Bytes of every fragment but the last.
-pub(super) fn fragment_bytes(key_bytes: usize) -> usize {
+pub(crate) fn fragment_bytes(key_bytes: usize) -> usize {
     (STORED_BYTES_MAX - key_bytes).min(FRAGMENT_BYTES_MAX)
 }
 

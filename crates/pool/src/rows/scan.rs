@@ -178,7 +178,10 @@ impl Table {
         let rows = rows * SYNCED_ROWS;
         let mut taken = Taken { rows_left: rows, bytes_left: rows * ROW_BYTES };
         let mut take = |key: &[u8], value: &[u8]| batch.take(&mut taken, key, Some(value));
-        let read = stored::each(&snapshot.rows, self.core.id.0, self.id, bounds, &mut take);
+        let read = match snapshot.rows_at(self.core.id.0) {
+            None => stored::each(&snapshot.rows, self.core.id.0, self.id, bounds, &mut take),
+            Some(rows) => rows.each(self.id, bounds, &mut take),
+        };
         self.shared.tables.explained(read)?;
         batch.merge();
         Ok(())

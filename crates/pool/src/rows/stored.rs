@@ -76,7 +76,7 @@ impl Joiner {
 }
 
 /// Appends the value of a row; `false`: there is none.
-pub(super) fn get(rows: &Rows, dataset: u64, table: TableId, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+pub(crate) fn get(rows: &Rows, dataset: u64, table: TableId, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
     let mut at = first_of(dataset, table, key);
     let mut joiner = Joiner::default();
     while let Some(row) = rows.get(at)? {
@@ -90,7 +90,7 @@ pub(super) fn get(rows: &Rows, dataset: u64, table: TableId, key: &[u8], out: &m
 }
 
 /// Shows the rows of a table within bounds, in order, while `show` returns true.
-pub(super) fn each(
+pub(crate) fn each(
     rows: &Rows,
     dataset: u64,
     table: TableId,

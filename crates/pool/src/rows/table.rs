@@ -7,7 +7,7 @@ use crate::error::{PoolError, Result};
 use crate::ids::TableId;
 use crate::namespace::dataset::Dataset;
 use crate::pool::Tx;
-use crate::rows::layer::{Row, charge_of};
+use crate::rows::layer::{Row, charge_of, past_charge};
 use crate::rows::limits::{ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX, short_value_bytes_max};
 use crate::rows::stored;
 use crate::space::room::{Charge, Claim};
@@ -77,7 +77,7 @@ fn change_rows(
     frees: bool,
 ) -> Result<()> {
     assert!(Arc::ptr_eq(shared, &tx.home.shared), "a transaction of this pool");
-    let mut reserved = Charge::default();
+    let (mut reserved, mut pasts) = (Charge::default(), Vec::new());
     for RowChange { table, key, value } in changes {
         check_key(key)?;
         let max = if table.is_long() { ROW_VALUE_BYTES_MAX } else { short_value_bytes_max(key.len()) };
@@ -87,6 +87,11 @@ fn change_rows(
         }
         // For the layer of the transaction's txg, and for that of the next one.
         reserved += charge_of(*table, key.len(), len) * 2;
+        if core.has_snapshots.load(Ordering::SeqCst) {
+            let past = charge_of_past(shared, core, *table, key)?;
+            reserved += past;
+            pasts.push(past);
+        }
     }
     if tx.txg() < core.born {
         return Err(PoolError::Overtaken { txg: tx.txg(), newest: core.born });
@@ -98,8 +103,10 @@ fn change_rows(
     // Before locking: quotas read the namespace, and a thread that holds that may want the lock.
     shared.reserve(core, reserved, tx.claim(claim))?;
     let (mut charged, mut bytes, mut is_gone) = (Charge::default(), 0, false);
-    for RowChange { table, key, value } in changes {
-        let changed = core.rows.put(tx.txg(), *table, Row::new(key, *value), &core.is_destroyed, |shard| {
+    for (at, RowChange { table, key, value }) in changes.iter().enumerate() {
+        let past = pasts.get(at).copied().unwrap_or_default();
+        let row = Row::new(key, *value);
+        let changed = core.rows.put(tx.txg(), *table, row, past, &core.is_destroyed, |shard| {
             shared.txgs.changes(tx.txg()).rows.push((core.clone(), shard));
         });
         match changed {
@@ -113,6 +120,19 @@ fn change_rows(
     shared.settle(core, reserved, charged);
     shared.txgs.pipeline.change_dirty(bytes);
     if is_gone { Err(PoolError::NoDataset(core.id.to_string())) } else { Ok(()) }
+}
+
+/// What keeping a row for snapshots takes, before it changes.
+fn charge_of_past(shared: &Shared, core: &DatasetCore, table: TableId, key: &[u8]) -> Result<Charge> {
+    if !table.is_long() {
+        return Ok(past_charge(key.len(), 0));
+    }
+    // In this order, as lookups: see `rows`.
+    let unsynced = core.rows.longest(table, key);
+    let mut value = Vec::new();
+    let snapshot = shared.tables.current();
+    shared.tables.explained(stored::get(&snapshot.rows, core.id.0, table, key, &mut value))?;
+    Ok(past_charge(key.len(), unsynced.max(value.len())))
 }
 
 fn check_key(key: &[u8]) -> Result<()> {
@@ -143,7 +163,11 @@ impl Table {
         }
         // Only now: see `rows`.
         let snapshot = self.shared.tables.current();
-        self.shared.tables.explained(stored::get(&snapshot.rows, self.core.id.0, self.id, key, value))
+        let read = match snapshot.rows_at(self.core.id.0) {
+            None => stored::get(&snapshot.rows, self.core.id.0, self.id, key, value),
+            Some(rows) => rows.get(self.id, key, value),
+        };
+        self.shared.tables.explained(read)
     }
 
     /// Stores `value` under `key`, in the place of what is there.

@@ -29,7 +29,7 @@ impl Shared {
     ) -> Result<()> {
         for change in changes {
             match *change {
-                BranchChange::Snapshot { id, branch } => {
+                BranchChange::Snapshot { id, branch, of_files } => {
                     let base = Base { branch, txg, snapshot: id };
                     let shown = self.shown(txg, transaction, branch, freeing)?;
                     freeing.shown.insert(branch, 0);
@@ -39,7 +39,10 @@ impl Shared {
                     drop(table);
                     let holes = freeing.clearing.of(branch);
                     freeing.branching.insert(id, base, &holes)?;
-                    copy_size(transaction, branch, id)?;
+                    match of_files {
+                        true => freeing.branching.files_mut().insert(transaction, branch)?,
+                        false => copy_size(transaction, branch, id)?,
+                    }
                 }
                 BranchChange::Clone { id, base } => {
                     freeing.branching.insert(id, base, &[])?;
@@ -54,6 +57,7 @@ impl Shared {
                     transaction.open_table(OBJECTS)?.remove((id, DATA))?;
                     if let Some(base) = freeing.branching.forget(id)? {
                         freeing.branching.set_pruning(base.branch, Some(FIRST))?;
+                        freeing.begin_pruning_files(base.branch)?;
                     }
                 }
                 BranchChange::Rollback { id, base } => {

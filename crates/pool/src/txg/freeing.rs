@@ -9,6 +9,7 @@
 //! Memory: one batch of rows at a time, and 24 bytes for each extent that the txg frees: 4096 rows of 32 are
 //! 3 MiB.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -20,6 +21,8 @@ use crate::error::Result;
 use crate::ids::{ObjectId, Txg, UNIT_BYTES};
 use crate::metadata::branches::{Branches, Branching};
 use crate::metadata::groups::decode_row;
+use crate::metadata::life::Life;
+use crate::metadata::past_objects::ObjectKey;
 use crate::metadata::references;
 use crate::metadata::tables::{DOOMED, EXTENTS, ExtentKey, OBJECTS, PIECES, ROWS};
 use crate::objects::cleared::{Cleared, Clearing};
@@ -44,6 +47,8 @@ pub(crate) struct Freeing<'a> {
     pub(super) clearing: Clearing,
     pub(super) branching: Branching<'a>,
     has_shared: bool,
+    /// The life of the object that was asked for last.
+    pub(super) life: Cell<Option<(ObjectKey, Life)>>,
     /// Rows that may still be changed.
     pub(super) rows: usize,
     /// Bytes that were reserved for them.
@@ -73,6 +78,7 @@ impl<'a> Freeing<'a> {
             clearing: Clearing::new(tables.cleared.clone()),
             branching: Branching::new(transaction, tables.branches.clone()),
             has_shared: shared.space.has_shared.load(Ordering::SeqCst),
+            life: Cell::new(None),
             rows,
             reserved,
             usage: BTreeMap::new(),
@@ -131,7 +137,7 @@ impl<'a> Freeing<'a> {
         let blocks = key.2 * GROUP_BLOCKS..;
         let (mut freed, mut dropped, mut stopped) = (0, 0, None);
         let dead = blocks.clone().zip(&group).filter_map(|(block, slot)| Some((block, (*slot)?)));
-        if self.rows > 0 && self.needs_any(key, dead.filter(|(block, extent)| is_dead(*block, extent))) {
+        if self.rows > 0 && self.needs_any(key, dead.filter(|(block, extent)| is_dead(*block, extent)))? {
             self.rows -= usize::from(self.keep(key, &group)?);
         }
         for (block, slot) in blocks.zip(&mut group) {
@@ -230,7 +236,6 @@ impl<'a> Freeing<'a> {
     fn free_doomed(&mut self) -> Result<()> {
         let mut doomed = self.transaction.open_table(DOOMED)?;
         let mut table = self.transaction.open_table(EXTENTS)?;
-        let mut objects = self.transaction.open_table(OBJECTS)?;
         while self.rows > 0 {
             let Some(range) = doomed.first()?.map(|row| row.0.value()) else {
                 self.shared.backlog.has_doomed.store(false, Ordering::SeqCst);
@@ -238,7 +243,7 @@ impl<'a> Freeing<'a> {
             };
             let (dataset, first, last) = range;
             let is_whole = (first, last) == WHOLE_DATASET;
-            if is_whole && !self.prune(&mut table, dataset)? {
+            if is_whole && !(self.prune(&mut table, dataset)? && self.prune_files(dataset)?) {
                 return Ok(());
             }
             loop {
@@ -262,6 +267,7 @@ impl<'a> Freeing<'a> {
             }
             // Only when no extents are left: an object without its row would have no owner.
             let step = self.rows;
+            let mut objects = self.transaction.open_table(OBJECTS)?;
             let keys = objects.range((dataset, first)..=(dataset, last))?.take(step);
             let keys = keys.map(|row| Ok(row?.0.value())).collect::<Result<Vec<_>>>()?;
             for key in &keys {

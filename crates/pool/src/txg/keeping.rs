@@ -53,7 +53,11 @@ impl<'a> Freeing<'a> {
     /// Before a row changes: keeps it for the newest snapshot, unless it has changed since that. Returns
     /// whether it was put aside.
     pub(crate) fn keep(&self, key: ExtentKey, group: &Group) -> Result<bool> {
-        let Some(newest) = self.branching.newest(key.0) else { return Ok(false) };
+        if self.branching.newest(key.0).is_none() {
+            return Ok(false);
+        }
+        let life = self.life_of((key.0, key.1))?;
+        let Some(newest) = self.branching.newest_with(key.0, life) else { return Ok(false) };
         let mut past = self.past()?;
         if past::has_since(&past, key, newest.0)? {
             return Ok(false);
@@ -61,16 +65,24 @@ impl<'a> Freeing<'a> {
         let mut kept = *group;
         for (block, slot) in (key.2 * GROUP_BLOCKS..).zip(&mut kept) {
             // What was cleared before all snapshots that could have it is needed by none.
-            *slot = slot.filter(|extent| self.branching.is_needed((key.0, key.1, block), extent));
+            *slot = slot.filter(|extent| self.branching.is_needed((key.0, key.1, block), extent, life));
         }
         past.insert((key.0, key.1, key.2, newest.0), encode_group(&kept).as_slice())?;
         Ok(true)
     }
 
     /// Whether a change that drops these extents of a row must keep it first.
-    pub(super) fn needs_any(&self, key: ExtentKey, mut dropped: impl Iterator<Item = (u64, Extent)>) -> bool {
-        self.branching.newest(key.0).is_some()
-            && dropped.any(|(block, extent)| self.branching.is_needed((key.0, key.1, block), &extent))
+    pub(super) fn needs_any(
+        &self,
+        key: ExtentKey,
+        mut dropped: impl Iterator<Item = (u64, Extent)>,
+    ) -> Result<bool> {
+        if self.branching.newest(key.0).is_none() {
+            return Ok(false);
+        }
+        let life = self.life_of((key.0, key.1))?;
+        let is_needed = |block, extent: &_| self.branching.is_needed((key.0, key.1, block), extent, life);
+        Ok(dropped.any(|(block, extent)| is_needed(block, &extent)))
     }
 
     /// A row no longer has an extent: frees it, unless it belongs to the row's base, or a row of the past

@@ -5,6 +5,7 @@
 //! dirty     what a txg writes out
 //! freeing   what a txg frees, in steps
 //! keeping   rows that change while snapshots need them
+//! keeping_files  the same for objects and rows of file systems
 //! output    writes blocks to new places
 //! pipeline  open, quiescing, syncing; holds, back-pressure
 //! promoting a clone and the volume that it began in change places
@@ -19,6 +20,7 @@ mod branching;
 pub(crate) mod dirty;
 pub(crate) mod freeing;
 mod keeping;
+mod keeping_files;
 pub(crate) mod output;
 pub(crate) mod pipeline;
 mod promoting;

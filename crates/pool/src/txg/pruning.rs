@@ -24,6 +24,11 @@ impl Freeing<'_> {
                 return Ok(());
             }
         }
+        while let Some(branch) = self.branching.files.next_pruning() {
+            if !self.prune_files(branch)? {
+                return Ok(());
+            }
+        }
         Ok(())
     }
 
@@ -56,17 +61,19 @@ impl Freeing<'_> {
     /// Removes the versions of a row that no snapshot needs, and of the others what none of theirs shows.
     fn prune_row(&mut self, table: &mut Extents<'_>, key: ExtentKey) -> Result<()> {
         let before = past::versions(&self.past()?, key, 0)?;
+        let life = self.life_of((key.0, key.1))?;
         let mut kept: Vec<(u64, Group)> = Vec::with_capacity(before.len());
         let mut from = Txg(0);
         for (txg, group) in &before {
             let txgs = from..Txg(txg + 1);
             from = txgs.end;
-            if !self.branching.snapshots(key.0).any(|(at, _)| txgs.contains(&at)) {
+            if !self.branching.snapshots(key.0).any(|(at, _)| txgs.contains(&at) && life.has(at)) {
                 continue;
             }
             let mut shown = *group;
             for (block, slot) in (key.2 * GROUP_BLOCKS..).zip(&mut shown) {
-                let is_shown = |extent: &_| self.branching.is_shown((key.0, key.1, block), extent, &txgs);
+                let is_shown =
+                    |extent: &_| self.branching.is_shown((key.0, key.1, block), extent, life, &txgs);
                 *slot = slot.filter(is_shown);
             }
             kept.push((*txg, shown));

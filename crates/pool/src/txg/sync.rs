@@ -115,8 +115,8 @@ impl Shared {
         let reserved = changes.charged.total() + freeing.reserved;
         let charged: i64 = rows.iter().map(|rows| rows.layer.charged.total()).sum();
         self.store_objects(txg, &transaction, &dirty, written, &mut freeing)?;
+        self.store_rows(&transaction, &rows, &freeing)?;
         self.store_branches(txg, &transaction, &changes.branches, &mut freeing)?;
-        self.store_rows(&transaction, &rows)?;
         self.store_changes(txg, &transaction, changes)?;
         for rows in &rows {
             // Numbers of objects that only rows know of are not given again.
@@ -207,11 +207,13 @@ impl Shared {
         for (Dirty { core, layer, .. }, extents) in dirty.iter().zip(written.extents) {
             let key = (core.dataset.0, core.id.0);
             freeing.usage.entry(core.dataset.0).or_default();
-            if layer.is_destroyed {
+            let shape = (!layer.is_destroyed).then_some((layer.size_bytes, core.block_bytes));
+            freeing.keep_object(&objects, key, shape)?;
+            let Some(shape) = shape else {
                 objects.remove(key)?;
                 continue;
-            }
-            objects.insert(key, (layer.size_bytes, core.block_bytes))?;
+            };
+            objects.insert(key, shape)?;
             for cleared in layer.cleared.iter() {
                 freeing.clear(&mut table, key, &cleared, txg)?;
             }
@@ -222,6 +224,7 @@ impl Shared {
                 core.taken.change(shown);
             }
         }
+        freeing.forget_life();
         Ok(())
     }
 

@@ -14,6 +14,7 @@ use crate::objects::extent::{Extent, GROUP_BLOCKS, Group};
 use crate::pool::Pool;
 use crate::rows::stored::read_all;
 use crate::state::Shared;
+use crate::upkeep::kept;
 use fastness_sync::order::lock;
 
 /// What a full check found.
@@ -45,6 +46,9 @@ pub struct CheckReport {
     pub unused_pieces: Vec<Place>,
     /// Rows that are kept for snapshots, though none needs them: branch, object, group.
     pub unused_past: Vec<(DatasetId, ObjectId, u64)>,
+    /// Objects and rows of tables that are kept for snapshots, though none needs them: branch, number of the
+    /// object or table.
+    pub unused_files: Vec<(DatasetId, u64)>,
     /// Datasets whose used bytes differ from those of their extents: stored, counted.
     pub wrong_usage: Vec<(DatasetId, u64, u64)>,
     /// Volumes with snapshots, of which the bytes that they show differ from those of their extents: stored,
@@ -66,6 +70,7 @@ impl CheckReport {
             && self.orphans.is_empty()
             && self.unused_pieces.is_empty()
             && self.unused_past.is_empty()
+            && self.unused_files.is_empty()
             && self.wrong_usage.is_empty()
             && self.wrong_shown.is_empty()
             && self.lost_datasets.is_empty()
@@ -131,13 +136,17 @@ fn check_past(snapshot: &Snapshot, walk: &mut Walk, report: &mut CheckReport) ->
         let key = (branch, object, group);
         report.rows += 1;
         let from = before.filter(|(before, _)| *before == key).map_or(Txg(0), |(_, txg)| Txg(txg + 1));
+        let life = snapshot.life((branch, object))?;
         let mut users = snapshot.branches.snapshots(branch);
-        let is_used = users.any(|(at, _)| (from..=Txg(txg)).contains(&at));
+        let is_used = users.any(|(at, _)| (from..=Txg(txg)).contains(&at) && life.has(at));
         if !is_used && snapshot.branches.pruning_of(branch).is_none() {
             report.unused_past.push((DatasetId(branch), ObjectId(object), group));
         }
         if before.is_none_or(|(before, _)| before != key) && !walk.now.contains(&key) {
-            walk.objects.insert((branch, object));
+            // Of one that is gone, rows may be left to prune.
+            if snapshot.branches.pruning_of(branch).is_none() {
+                walk.objects.insert((branch, object));
+            }
             let versions = snapshot.versions(key)?;
             check_row(snapshot, walk, report, key, None, &versions)?;
         }
@@ -289,12 +298,15 @@ fn check_owners(shared: &Shared, snapshot: &Snapshot, walk: &Walk, report: &mut 
     report.table_rows = count;
     let is_owned = |dataset: &u64| datasets.contains_key(dataset) || is_doomed((*dataset, 0));
     report.lost_datasets.extend(with_rows.into_iter().filter(|id| !is_owned(id)).map(DatasetId));
+    let kept = kept::check_files(snapshot)?;
+    report.table_rows += kept.rows;
+    report.unused_files = kept.unused;
     let mut objects = BTreeSet::new();
     for row in snapshot.objects.range::<(u64, u64)>(..)? {
         objects.insert(row?.0.value());
     }
     for key in objects.union(&walk.objects) {
-        let is_owned = datasets.contains_key(&key.0) && objects.contains(key);
+        let is_owned = datasets.contains_key(&key.0) && (objects.contains(key) || kept.objects.contains(key));
         if !is_owned && !is_doomed(*key) {
             report.orphans.push((DatasetId(key.0), ObjectId(key.1)));
         }

@@ -120,7 +120,7 @@ impl Shared {
         if extent.is_none_or(|extent| (extent.place.pack(), extent.birth.0) != (place, born)) {
             return Ok(None);
         }
-        Ok(snapshot.objects.get((key.0, key.1))?.map(|row| u64::from(row.value().1)))
+        Ok(snapshot.object((key.0, key.1))?.map(|(_, block_bytes)| u64::from(block_bytes)))
     }
 }
 

@@ -5,6 +5,7 @@
 //! check    allocated = referenced
 //! damage   blocks without a right copy: the list
 //! damaged  what a pool does with it
+//! kept     the check of what is kept for snapshots of file systems
 //! online   devices that go away and come back
 //! relabel  labels of a running pool
 //! scrub    scrub, resilver
@@ -16,6 +17,7 @@ pub(crate) mod check;
 pub(crate) mod damage;
 pub(crate) mod damaged;
 pub(crate) mod grow;
+mod kept;
 mod online;
 pub(crate) mod relabel;
 pub(crate) mod scrub;

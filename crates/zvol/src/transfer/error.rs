@@ -20,7 +20,7 @@ pub enum TransferError {
     #[error(transparent)]
     Volume(#[from] VolumeError),
     /// It is no snapshot.
-    #[error("{0} is no snapshot: name one, as VOLUME@NAME")]
+    #[error("{0} is no snapshot of a volume: name one, as VOLUME@NAME")]
     NoSnapshot(String),
     /// The snapshot of a token is gone.
     #[error("no snapshot here has the GUID {0:016x} of the token: it was destroyed, or is in another pool")]

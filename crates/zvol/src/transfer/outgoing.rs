@@ -75,7 +75,7 @@ impl Outgoing {
         let mut holds = Vec::new();
         let mut open = |name: &str| {
             let dataset = pool.dataset(name)?;
-            if dataset.kind() != DatasetKind::Snapshot {
+            if dataset.snapshot_of() != Some(DatasetKind::Volume) {
                 return Err(TransferError::NoSnapshot(name.to_owned()));
             }
             holds.push(dataset.hold()?);

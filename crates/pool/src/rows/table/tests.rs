@@ -85,7 +85,9 @@ fn a_row_is_seen_at_once_and_after_the_sync() {
 fn taking_a_quiesced_layer_leaves_the_open_one_alone() {
     const TABLE: TableId = TableId(203);
     let (rows, is_destroyed, is_done) = (Rows::default(), AtomicBool::new(false), AtomicBool::new(false));
-    let put = |txg| rows.put(Txg(txg), TABLE, Row::new(b"key", Some(b"value")), &is_destroyed, |_| {});
+    let put = |txg| {
+        rows.put(Txg(txg), TABLE, Row::new(b"key", Some(b"value")), Charge::default(), &is_destroyed, |_| {})
+    };
     let shard = shard_of(TABLE, b"key");
     put(1).unwrap();
     put(2).unwrap();
