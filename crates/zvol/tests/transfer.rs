@@ -237,7 +237,7 @@ fn a_part_of_another_stream_is_refused() {
     let full = from.send("tank/v@a", None);
     from.write("tank/v", 0, 1, 2);
     from.snapshot("tank/v@b");
-    to.receive("tank/copy", &full[..full.len() / 2], KEPT).unwrap_err();
+    to.receive("tank/copy", &full[..full.len() * 9 / 10], KEPT).unwrap_err();
     let token = to.token();
     let other = from.store().pool().snapshot_guid("tank/v@b").unwrap().0;
     for wrong in [
