@@ -1,5 +1,6 @@
 //! `fastness dataset`: names and their properties.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use clap::{Args, Subcommand};
@@ -201,6 +202,28 @@ pub(crate) fn reports(name: Option<&str>, with_snapshots: bool) -> Result<Vec<Da
             return Err(refuse(format!("dataset {name} does not exist")));
         }
     }
+    Ok(all)
+}
+
+/// Makes snapshots, those of each pool in one request.
+pub(crate) fn snapshot(snapshots: &[String]) -> Result<()> {
+    for names in snapshots.chunk_by(|one, other| pool_of(one) == pool_of(other)) {
+        let () = ask(&names[0], &Request::Snapshot { names: names.to_vec() })?;
+    }
+    Ok(())
+}
+
+/// Volumes, or file systems, of all running pools, and their snapshots: what `wanted` names of `kind` and
+/// "snapshot"; nothing: `kind` alone.
+pub(crate) fn of_kind(kind: &str, wanted: &[String]) -> Result<Vec<DatasetReport>> {
+    let is_wanted = |kind: &str| wanted.iter().any(|wanted| wanted == kind);
+    let mut all = reports(None, is_wanted("snapshot"))?;
+    let owners: BTreeSet<String> =
+        all.iter().filter(|dataset| dataset.kind == kind).map(|dataset| dataset.name.clone()).collect();
+    all.retain(|dataset| match dataset.name.split_once('@') {
+        Some((owner, _)) => owners.contains(owner),
+        None => dataset.kind == kind && (wanted.is_empty() || is_wanted(kind)),
+    });
     Ok(all)
 }
 

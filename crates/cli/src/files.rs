@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use crate::columns::{self, add_ratios};
 use crate::connect::{ask, ask_all, print_json};
-use crate::dataset::datasets;
+use crate::dataset::{of_kind, snapshot};
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
-use crate::listing::{Cell, Listing, ListingArgs};
+use crate::listing::{Cell, Listing, ListingArgs, Shown};
 use crate::offline;
 use crate::pool::assignments;
 
@@ -32,6 +32,15 @@ It is mounted again after each import, until `fastness fs unmount tank/home`. Op
 noexec, noatime, allow_other (as an ordinary user, which needs fusermount3 of the package fuse3), no_io_uring,
 io_uring. Requests come over io_uring where Linux offers it, which is faster: since 6.14, and after
 `echo Y > /sys/module/fuse/parameters/enable_uring`. With io_uring it is noted if they do not, and why.";
+
+const SNAPSHOT: &str = "\
+Examples:
+  fastness fs snapshot tank/home@monday
+  fastness fs list -t snapshot
+  fastness fs mount tank/home@monday /mnt
+  fastness dataset destroy tank/home@monday%friday -n
+A snapshot never changes: it is mounted read-only. It has what programs had written when the command began; what they
+have changed in mappings of files and not synced may be missing.";
 
 const CHECK: &str = "\
 Examples:
@@ -50,7 +59,7 @@ pub(crate) enum FilesCommand {
     /// Create an empty file system
     #[command(after_help = CREATE)]
     Create(CreateArgs),
-    /// Mount a file system
+    /// Mount a file system, or a snapshot
     #[command(after_help = MOUNT)]
     Mount(MountArgs),
     /// Mount as mount(8) asks for it; not after an import
@@ -64,8 +73,18 @@ pub(crate) enum FilesCommand {
         #[arg(short, long)]
         force: bool,
     },
-    /// List file systems and their mount points
+    /// Make snapshots of file systems: each has everything that was written before
+    #[command(after_help = SNAPSHOT)]
+    Snapshot {
+        /// Full names, such as tank/home@monday
+        #[arg(value_name = "FILES@NAME", required = true)]
+        snapshots: Vec<String>,
+    },
+    /// List file systems and their mount points, or snapshots
     List {
+        /// What: filesystem, snapshot
+        #[arg(short = 't', long = "type", value_name = "KINDS", value_delimiter = ',')]
+        kinds: Vec<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -182,7 +201,8 @@ pub(crate) fn run(command: FilesCommand, out: &mut dyn Write) -> Result<Outcome>
         }
         FilesCommand::MountHelper(args) => mount_for_mount(args)?,
         FilesCommand::Unmount { what, force } => return unmount(&what, force),
-        FilesCommand::List { json, listing } => return list(json, &listing, out),
+        FilesCommand::Snapshot { snapshots } => snapshot(&snapshots)?,
+        FilesCommand::List { kinds, json, listing } => return list(&kinds, json, &listing, out),
         FilesCommand::Check { files, places, json } => return check(&files, &places, json, out),
     }
     Ok(Outcome::Clean)
@@ -261,9 +281,16 @@ struct ListedFiles {
     mounted_at: Option<String>,
 }
 
-fn list(json: bool, args: &ListingArgs, out: &mut dyn Write) -> Result<Outcome> {
-    let mut files = datasets(None)?;
-    files.retain(|dataset| dataset.kind == "filesystem");
+const NAME: Shown<ListedFiles> = ("file system", |listed| Cell::text(&listed.dataset.name));
+const USED: Shown<ListedFiles> = ("used", |listed| Cell::Bytes(listed.dataset.used_bytes));
+const MOUNTED: Shown<ListedFiles> =
+    ("mounted at", |listed| listed.mounted_at.as_ref().map_or(Cell::Absent, Cell::text));
+
+fn list(kinds: &[String], json: bool, args: &ListingArgs, out: &mut dyn Write) -> Result<Outcome> {
+    if let Some(unknown) = kinds.iter().find(|kind| !["filesystem", "snapshot"].contains(&kind.as_str())) {
+        return Err(refuse(format!("{unknown} is no kind of file system: filesystem, snapshot")));
+    }
+    let mut files = of_kind("filesystem", kinds)?;
     add_ratios(&mut files, args.named())?;
     let pools: Vec<PoolReport> = ask_all(None, &Request::Status)?;
     let served: Vec<_> = pools.iter().flat_map(|pool| &pool.served).collect();
@@ -277,11 +304,11 @@ fn list(json: bool, args: &ListingArgs, out: &mut dyn Write) -> Result<Outcome> 
         return Ok(Outcome::Clean);
     }
     let listing = Listing::<ListedFiles> {
-        shown: &[
-            ("file system", |listed| Cell::text(&listed.dataset.name)),
-            ("used", |listed| Cell::Bytes(listed.dataset.used_bytes)),
-            ("mounted at", |listed| listed.mounted_at.as_ref().map_or(Cell::Absent, Cell::text)),
-        ],
+        shown: if kinds.iter().any(|kind| kind == "snapshot") {
+            &[NAME, USED, ("referenced", |listed| Cell::Bytes(listed.dataset.referenced_bytes)), MOUNTED]
+        } else {
+            &[NAME, USED, MOUNTED]
+        },
         others: &[("mounted", |listed| listed.mounted_at.as_ref().map_or(Cell::Absent, Cell::text))],
         more: &|listed, name| columns::cell(&listed.dataset, name),
         more_names: &columns::NAMES,

@@ -11,7 +11,7 @@ use crate::access::AccessArgs;
 use crate::columns::{self, add_ratios};
 use crate::connect::{ask, ask_all, pool_of, print_json};
 use crate::consent::ConsentArgs;
-use crate::dataset::{datasets, reports};
+use crate::dataset::{datasets, of_kind, snapshot};
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs, Shown};
@@ -212,10 +212,7 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> Result<Outcome
         }
         VolumeCommand::List { kinds, json, listing } => return list(&kinds, json, &listing, out),
         VolumeCommand::Snapshot { snapshots } => {
-            let pools = snapshots.chunk_by(|one, other| pool_of(one) == pool_of(other));
-            for names in pools {
-                let () = ask(&names[0], &Request::Snapshot { names: names.to_vec() })?;
-            }
+            snapshot(&snapshots)?;
         }
         VolumeCommand::Rollback { snapshot, recursive } => {
             let request = Request::Rollback { snapshot: snapshot.clone(), newer_too: recursive };
@@ -296,12 +293,10 @@ fn list(kinds: &[String], json: bool, args: &ListingArgs, out: &mut dyn Write) -
         return Err(refuse(format!("{unknown} is no kind of volume: volume, snapshot, receiving")));
     }
     let is_wanted = |kind: &str| kinds.iter().any(|wanted| wanted == kind);
-    let mut volumes = reports(None, is_wanted("snapshot"))?;
-    volumes.retain(|dataset| match dataset.kind.as_str() {
-        "volume" => kinds.is_empty() || is_wanted("volume"),
-        "receiving" => is_wanted("receiving"),
-        kind => kind == "snapshot",
-    });
+    let mut volumes = of_kind("volume", kinds)?;
+    if is_wanted("receiving") {
+        volumes.extend(of_kind("receiving", &["receiving".to_owned()])?);
+    }
     add_ratios(&mut volumes, args.named())?;
     if json {
         print_json(out, &volumes)?;

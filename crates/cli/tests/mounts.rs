@@ -33,6 +33,8 @@ mod offline;
 mod permissions;
 #[path = "mounts/points.rs"]
 mod points;
+#[path = "mounts/snapshots.rs"]
+mod snapshots;
 mod support;
 #[path = "mounts/suspended.rs"]
 mod suspended;

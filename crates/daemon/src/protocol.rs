@@ -190,7 +190,7 @@ pub enum Request {
         #[serde(default)]
         is_dry: bool,
     },
-    /// Snapshots of all volumes. Answer: a list of [`crate::DatasetReport`].
+    /// Snapshots of all volumes and file systems. Answer: a list of [`crate::DatasetReport`].
     Snapshots,
     /// What compression saves, for these datasets and snapshots: counted from all their blocks. Answer: a
     /// list of [`crate::RatioReport`], `null` for what does not exist.

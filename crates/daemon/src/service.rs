@@ -25,6 +25,9 @@ pub(crate) trait Service: Send + Sync {
         None
     }
 
+    /// A snapshot is about to be made: what is only in memory, and need not be durable, is stored.
+    fn settle(&self) {}
+
     /// Where it is mounted, if it is a mount.
     fn mounted_at(&self) -> Option<String> {
         None
@@ -83,6 +86,12 @@ impl Services {
     /// Requests that wait for a suspended pool without a thread.
     pub(crate) fn waiting(&self) -> usize {
         lock(&self.all).iter().map(|service| service.waiting()).sum()
+    }
+
+    /// A snapshot of a dataset is about to be made.
+    pub(crate) fn settle(&self, dataset: DatasetId) {
+        let services = lock(&self.all);
+        services.iter().filter(|of| of.dataset() == Some(dataset)).for_each(|of| of.settle());
     }
 
     /// Who uses a dataset, or anything.

@@ -1,9 +1,9 @@
-//! Requests about snapshots and clones of volumes.
+//! Requests about snapshots of volumes and file systems, and clones of volumes.
 
 use std::collections::BTreeMap;
 
 use fastness_base::ErrorKind;
-use fastness_store::{DatasetId, DatasetKind, ObjectId, PoolError, SnapshotInfo};
+use fastness_store::{DatasetId, ObjectId, PoolError, SnapshotInfo};
 
 use crate::dataset_report::DatasetReport;
 use crate::destroyed::DestroyedReport;
@@ -19,11 +19,7 @@ fn volume_of(snapshot: &str) -> &str {
 impl Node {
     pub(crate) fn snapshot(&self, names: &[String]) -> Result<(), Failure> {
         for name in names {
-            let of = self.pool().dataset(volume_of(name))?;
-            if of.kind() == DatasetKind::Filesystem {
-                let text = format!("{name} is not made: snapshots of file systems cannot be mounted yet");
-                return Err(Failure::refuse(ErrorKind::Invalid, text));
-            }
+            self.services.settle(self.pool().dataset(volume_of(name))?.id());
             self.store.snapshot(name)?;
             self.journal.note(format!("{name} made"));
         }

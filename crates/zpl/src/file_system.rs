@@ -157,7 +157,9 @@ impl FileSystem {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn with_clock(open: OpenDataset, clock: Clock) -> Result<FileSystem> {
-        if open.dataset().kind() != DatasetKind::Filesystem {
+        // A snapshot is a file system that refuses changes.
+        let of = open.dataset().snapshot_of().unwrap_or(open.dataset().kind());
+        if of != DatasetKind::Filesystem {
             return Err(FsError::NotAFileSystem { name: open.dataset().name() });
         }
         let tables = Tables::open(open.dataset())?;

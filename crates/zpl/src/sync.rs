@@ -131,8 +131,12 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Its space. What reservations of others keep, and what quotas do not allow, it could not have.
+    /// Its space. What reservations of others keep, and what quotas do not allow, it could not have. A
+    /// snapshot has what it shows, and no room.
     pub fn space(&self) -> Space {
+        if self.dataset().snapshot_of().is_some() {
+            return Space { total_bytes: self.dataset().shown_bytes().unwrap_or(0), free_bytes: 0 };
+        }
         let (free_bytes, _) = self.dataset().available_bytes();
         let total_bytes = self.dataset().referenced_bytes().saturating_add(free_bytes);
         Space { total_bytes, free_bytes }

@@ -40,7 +40,8 @@ impl FrontEnd for Volume {
     fn open(dataset: OpenDataset) -> Result<Volume> {
         let name = || dataset.dataset().name();
         // A snapshot is a volume that refuses changes.
-        if !matches!(dataset.dataset().kind(), DatasetKind::Volume | DatasetKind::Snapshot) {
+        let of = dataset.dataset().snapshot_of().unwrap_or(dataset.dataset().kind());
+        if of != DatasetKind::Volume {
             return Err(VolumeError::NotAVolume { name: name() });
         }
         let data = dataset.dataset().object(DATA).map_err(|error| match error {

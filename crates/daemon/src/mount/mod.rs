@@ -50,7 +50,7 @@ fn options_of(request: MountRequest) -> MountOptions {
 
 fn files_of(pool: &Pool, name: &str) -> Result<Dataset, FsError> {
     let dataset = pool.dataset(name)?;
-    match dataset.kind() {
+    match dataset.snapshot_of().unwrap_or(dataset.kind()) {
         DatasetKind::Filesystem => Ok(dataset),
         _ => Err(FsError::NotAFileSystem { name: name.to_owned() }),
     }
@@ -100,7 +100,7 @@ impl Node {
         self.set_user_properties(name, properties)
     }
 
-    /// Mounts a file system; with `is_kept`, after each import.
+    /// Mounts a file system, or a snapshot of one, which is read-only; with `is_kept`, after each import.
     ///
     /// # Errors
     /// It is mounted elsewhere, the mount point cannot be used, there is no FUSE; errors of opening it.
@@ -162,11 +162,13 @@ impl Node {
     /// Mounts the file systems that are set to be mounted after each import; notes those that cannot be.
     pub(crate) fn mount_kept(&self) {
         let all = self.pool().datasets().into_iter().filter(|info| info.kind == DatasetKind::Filesystem);
-        for info in all {
-            let Ok(dataset) = self.files(&info.name) else { continue };
+        // Snapshots last: a mount point of theirs may be in a file system.
+        let snapshots = self.pool().snapshots().into_iter().map(|info| info.name);
+        for name in all.map(|info| info.name).chain(snapshots) {
+            let Ok(dataset) = self.files(&name) else { continue };
             let Some(Kept { path, options }) = self.kept_mount(&dataset) else { continue };
-            if let Err(error) = self.mount(&info.name, Path::new(&path), options, false) {
-                self.journal.fail(format!("{} is not mounted: {}", info.name, chain(&error)));
+            if let Err(error) = self.mount(&name, Path::new(&path), options, false) {
+                self.journal.fail(format!("{name} is not mounted: {}", chain(&error)));
             }
         }
     }

@@ -168,6 +168,10 @@ impl Service for MountService {
         Some(IoRow { requests: requests.collect(), ..files_row(&*self.adapter.fs.get()?) })
     }
 
+    fn settle(&self) {
+        self.adapter.tidy(FileSystem::settle_all);
+    }
+
     fn mounted_at(&self) -> Option<String> {
         Some(self.path.display().to_string())
     }

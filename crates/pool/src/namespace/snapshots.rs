@@ -114,8 +114,8 @@ impl Pool {
         Ok(Dataset { shared: shared.clone(), core })
     }
 
-    /// Adds a snapshot of a dataset of this kind to the tree and to the txg; returns both. The caller holds the
-    /// namespace exclusively. If it fails, nothing was changed.
+    /// Adds a snapshot of a dataset of this kind to the tree and to the txg; returns both. The caller holds
+    /// the namespace exclusively. If it fails, nothing was changed.
     pub(super) fn add_snapshot(
         &self,
         namespace: &mut Namespace,

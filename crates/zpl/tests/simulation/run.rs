@@ -52,6 +52,11 @@ impl Met {
             "part of a commit",
             "reaped",
             "short life",
+            "snapshot",
+            "snapshot of unsynced changes",
+            "snapshot with an unnamed file",
+            "snapshot gone",
+            "snapshot compared",
         ] {
             assert!(self.0.get(what).is_some_and(|count| *count > 0), "no run met: {what}; {self:?}");
         }
@@ -74,6 +79,8 @@ pub(crate) struct World {
     pub(crate) names: usize,
     /// For a file, how many of these, if they change it, are durable.
     files: BTreeMap<Ino, usize>,
+    /// By name, what each shows.
+    snapshots: BTreeMap<String, Model>,
 }
 
 fn create(rng: &mut Rng, met: &mut Met) -> World {
@@ -91,6 +98,7 @@ fn create(rng: &mut Rng, met: &mut Met) -> World {
         named: Vec::new(),
         names: 0,
         files: BTreeMap::new(),
+        snapshots: BTreeMap::new(),
     }
 }
 
@@ -210,15 +218,48 @@ impl World {
         met.meet("reaped");
     }
 
+    fn all_is_durable(&mut self) {
+        self.base = self.model.clone();
+        (self.changes, self.named) = Default::default();
+        (self.names, self.files) = (0, BTreeMap::new());
+    }
+
+    /// Makes a snapshot, or destroys one.
+    fn snapshot(&mut self, rng: &mut Rng, met: &mut Met) {
+        let store = self.store.as_ref().unwrap();
+        let name = format!("{FS}@s{}", rng.below(4));
+        if self.snapshots.remove(&name).is_some() {
+            assert!(store.destroy_datasets(vec![name]).unwrap().is_empty());
+            met.meet("snapshot gone");
+        } else {
+            store.snapshot(&name).unwrap();
+            met.meet(if self.changes.is_empty() { "snapshot" } else { "snapshot of unsynced changes" });
+            if self.model.0.values().any(|node| node.links == 0) {
+                met.meet("snapshot with an unnamed file");
+            }
+            self.snapshots.insert(name, self.model.clone());
+        }
+        self.all_is_durable();
+    }
+
+    /// Snapshots show what was there when they were made.
+    fn compare_snapshots(&self, met: &mut Met) {
+        for (name, model) in &self.snapshots {
+            let fs = FileSystem::open(self.store.as_ref().unwrap(), name).unwrap();
+            assert_shows(&fs, model);
+            let report = fastness_zpl::check(fs.dataset()).unwrap();
+            assert!(report.is_clean(), "{name}: {report:?}");
+            met.meet("snapshot compared");
+        }
+    }
+
     fn sync(&mut self, rng: &mut Rng, met: &mut Met) {
         let count = self.changes.len();
         match rng.below(4) {
             0 => {
                 self.store.as_ref().unwrap().pool().sync().unwrap();
                 met.meet("txg");
-                self.base = self.model.clone();
-                (self.changes, self.named) = Default::default();
-                (self.names, self.files) = (0, BTreeMap::new());
+                self.all_is_durable();
             }
             1 => {
                 self.fs().sync_all().unwrap();
@@ -358,6 +399,7 @@ impl World {
         (self.base, self.model) = (expected.clone(), expected);
         (self.changes, self.named) = Default::default();
         (self.names, self.files) = (0, BTreeMap::new());
+        self.compare_snapshots(met);
     }
 }
 
@@ -370,10 +412,12 @@ pub(crate) fn run(seed: u64, met: &mut Met) {
                 0 => world.sync(&mut rng, met),
                 1 => world.reap(&mut rng, met),
                 2 if rng.below(4) == 0 => world.short_life(&mut rng, met),
+                3 if rng.below(4) == 0 => world.snapshot(&mut rng, met),
                 _ => world.step(&mut rng, met),
             }
         }
         assert_shows(world.fs(), &world.model);
+        world.compare_snapshots(met);
         world.crash(&mut rng, met);
     }
     let gone = world.model.0.values().filter(|node| node.links == 0).count();
