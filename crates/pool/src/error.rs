@@ -10,6 +10,7 @@ use std::sync::Arc;
 use fastness_blkdev::BlockError;
 use fastness_remote::OpenError;
 
+pub use crate::error::words::Result;
 use crate::error::words::of_when;
 use crate::ids::{DatasetId, Guid, ObjectId, Place, Txg};
 
@@ -397,6 +398,3 @@ pub enum PoolError {
         size_bytes: u64,
     },
 }
-
-/// Result of a pool's operation.
-pub type Result<T, E = PoolError> = std::result::Result<T, E>;

@@ -88,8 +88,8 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotNewest`], [`PoolError::ChangedSince`]; [`PoolError::HasClones`] and
     /// [`PoolError::Busy`] of the volume or of newer snapshots; [`PoolError::Exists`],
-    /// [`PoolError::NoSpace`], [`PoolError::NoRoomForSnapshot`] of a thick volume; those of a sync. Nothing was
-    /// changed, unless the sync failed.
+    /// [`PoolError::NoSpace`], [`PoolError::NoRoomForSnapshot`] of a thick volume; those of a sync. Nothing
+    /// was changed, unless the sync failed.
     pub fn absorb(&self, snapshot: &str, guid: Guid, is_forced: bool) -> Result<Txg> {
         let (name, _) = split(snapshot)?;
         let (received, volume) = self.close_received(name)?;
