@@ -102,7 +102,7 @@ pub(crate) struct CreateArgs {
 pub(crate) struct ListArgs {
     /// Only this dataset and those below it
     dataset: Option<String>,
-    /// Only those of these kinds: folder, volume, filesystem, snapshot (not shown without it)
+    /// Only those of these kinds: folder, volume, filesystem, receiving, snapshot (not shown without it)
     #[arg(short = 't', long = "type", value_name = "KINDS", value_delimiter = ',')]
     kinds: Vec<String>,
     /// Only so many levels below: 0 is the dataset itself
@@ -232,7 +232,7 @@ pub(crate) fn of_kind(kind: &str, wanted: &[String]) -> Result<Vec<DatasetReport
     Ok(all)
 }
 
-const KINDS: [&str; 4] = ["folder", "volume", "filesystem", "snapshot"];
+const KINDS: [&str; 5] = ["folder", "volume", "filesystem", "snapshot", "receiving"];
 
 fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Outcome> {
     if let Some(unknown) = args.kinds.iter().find(|kind| !KINDS.contains(&kind.as_str())) {

@@ -18,6 +18,7 @@ use crate::listing::{Cell, Listing, ListingArgs, Shown};
 use crate::output::note;
 use crate::pool::assignments;
 use crate::size;
+use crate::transfer::{ReceiveArgs, SEND, SendArgs, receive, send};
 
 const CREATE: &str = "\
 Examples:
@@ -75,7 +76,7 @@ pub(crate) enum VolumeCommand {
     },
     /// List volumes and their addresses, or snapshots
     List {
-        /// What: volume, snapshot
+        /// What: volume, snapshot, receiving (not everything of it has come)
         #[arg(short = 't', long = "type", value_name = "KINDS", value_delimiter = ',')]
         kinds: Vec<String>,
         /// Print JSON
@@ -102,6 +103,12 @@ pub(crate) enum VolumeCommand {
     },
     /// Make a volume that begins as a snapshot is
     Clone(CloneArgs),
+    /// Write a snapshot, or what has changed since another one, to standard output
+    #[command(after_help = SEND)]
+    Send(SendArgs),
+    /// Make a volume, or the next state of one, of a stream on standard input
+    #[command(after_help = SEND)]
+    Receive(ReceiveArgs),
     /// Give a clone the snapshots that it stands on; the volume that they were of becomes its clone
     Promote {
         /// Full name of the clone
@@ -210,6 +217,8 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> Result<Outcome
         VolumeCommand::Rollback { snapshot, recursive } => {
             rollback(snapshot, recursive)?;
         }
+        VolumeCommand::Send(args) => return send(args, out),
+        VolumeCommand::Receive(args) => return receive(args, out),
         VolumeCommand::Promote { clone } => {
             let () = ask(&clone, &Request::Promote { name: clone.clone() })?;
         }
@@ -277,11 +286,16 @@ fn refuse_pools(volumes: &[String], address: &Address) -> Result<()> {
 }
 
 fn list(kinds: &[String], json: bool, args: &ListingArgs, out: &mut dyn Write) -> Result<Outcome> {
-    if let Some(unknown) = kinds.iter().find(|kind| !["volume", "snapshot"].contains(&kind.as_str())) {
-        return Err(refuse(format!("{unknown} is no kind of volume: volume, snapshot")));
+    if let Some(unknown) =
+        kinds.iter().find(|kind| !["volume", "snapshot", "receiving"].contains(&kind.as_str()))
+    {
+        return Err(refuse(format!("{unknown} is no kind of volume: volume, snapshot, receiving")));
     }
     let is_wanted = |kind: &str| kinds.iter().any(|wanted| wanted == kind);
     let mut volumes = of_kind("volume", kinds)?;
+    if is_wanted("receiving") {
+        volumes.extend(of_kind("receiving", &["receiving".to_owned()])?);
+    }
     add_ratios(&mut volumes, args.named())?;
     if json {
         print_json(out, &volumes)?;

@@ -1,7 +1,10 @@
 //! `fastness crashcheck` on traces that are there: what needs no QEMU.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use fastness_pm_model::{Op, Trace};
 use serde_json::Value;
@@ -108,4 +111,88 @@ fn what_cannot_be_done_is_said_and_is_no_finding() {
     assert_eq!(mixed.status.code(), Some(2), "{mixed:?}");
     let none = fastness(dir.path(), &["crashcheck", "fs", "nofs"]);
     assert!(none.status.code() == Some(3) && stderr(&none).contains("ext4-dax"), "{none:?}");
+}
+
+/// However a tester ends, its recoveries end with it, with all that they have started, and no file stays.
+#[test]
+fn nothing_outlives_a_tester_that_is_killed() {
+    for signal in ["INT", "TERM", "KILL"] {
+        let dir = traced(true);
+        std::fs::write(dir.path().join("hang.sh"), "sleep 1000 & echo $! >> pids; echo $$ >> pids; wait")
+            .unwrap();
+        // What starts tests in the background makes them ignore SIGINT.
+        let mut tester = Command::new("env");
+        tester.args(["--default-signal", env!("CARGO_BIN_EXE_fastness")]);
+        tester.args(["crashcheck", "analyze", "journal.trace", "--recover", "sh hang.sh {pm}", "-j", "2"]);
+        // As a terminal does: the signal goes to the whole group.
+        let mut tester = tester.current_dir(dir.path()).process_group(0).spawn().unwrap();
+        let begun = Instant::now();
+        let wait_until = |what: &str, is_so: &dyn Fn() -> bool| {
+            while !is_so() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{signal}: {what}");
+                sleep(Duration::from_millis(10));
+            }
+        };
+        let pids = || std::fs::read_to_string(dir.path().join("pids")).unwrap_or_default();
+        wait_until("no recovery hangs", &|| pids().lines().count() >= 4);
+        let folders = || {
+            let folders = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name());
+            let of_tester = format!("fastness-crashcheck-run-{}-", tester.id());
+            folders.filter(|name| name.to_string_lossy().starts_with(&of_tester)).count()
+        };
+        assert_eq!(folders(), 1);
+        Command::new("kill")
+            .args([&format!("-{signal}"), "--", &format!("-{}", tester.id())])
+            .status()
+            .unwrap();
+        wait_until("a folder stays", &|| folders() == 0);
+        let runs = |pid: &str| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+            stat.is_ok_and(|stat| !stat.contains(") Z"))
+        };
+        wait_until("a recovery stays", &|| !pids().lines().any(runs));
+        assert!(!tester.wait().unwrap().success());
+    }
+}
+
+/// A budget ends the recoveries, and not the report: it says what was not reached, and nothing that is not so.
+#[test]
+fn a_budget_ends_with_a_report_of_what_was_reached() {
+    let dir = traced(false);
+    let analyze = |more: &[&str]| {
+        let recover = ["crashcheck", "analyze", "journal.trace", "-j", "1", "-o", "out", "--recover"];
+        let done = fastness(dir.path(), &[&recover[..], more].concat());
+        let report = std::fs::read_to_string(dir.path().join("out/journal.json")).unwrap();
+        (done, serde_json::from_str::<Value>(&report).unwrap()["totals"].clone())
+    };
+    let (_, whole) = analyze(&[RECOVER]);
+    let all = whole["images"].as_u64().unwrap();
+    assert!(all > 2 && whole["unreached_images"] == 0, "{whole}");
+    std::fs::write(dir.path().join("slow.sh"), format!("sleep 0.7\n{SCRIPT}")).unwrap();
+    let (done, cut) = analyze(&["sh slow.sh {pm}", "--budget", "1"]);
+    let (reached, unreached) = (cut["images"].as_u64().unwrap(), cut["unreached_images"].as_u64().unwrap());
+    assert!(reached > 0 && unreached > 0 && reached + unreached == all, "{cut}");
+    assert!(cut["exhaustive_points"].as_u64() < whole["exhaustive_points"].as_u64(), "{cut}");
+    assert!(stdout(&done).contains(&format!("{unreached} crash images were not recovered")), "{done:?}");
+    // What records say is judged by the image with everything, which is recovered in any case.
+    std::fs::write(dir.path().join("lines.sh"), "sleep 1.2; echo 1").unwrap();
+    let (done, cut) = analyze(&["sh lines.sh {pm}", "--budget", "1", "--prefix"]);
+    assert!(cut["unreached_images"].as_u64().unwrap() > 0, "{cut}");
+    assert!(done.status.success(), "{done:?}");
+}
+
+/// The first recovery that hangs takes the whole time-out, and others after it do not.
+#[test]
+fn after_a_recovery_that_hangs_others_get_less_time() {
+    let dir = traced(true);
+    std::fs::write(dir.path().join("hang.sh"), "echo >> begun; sleep 1000").unwrap();
+    let begun = Instant::now();
+    let arguments = ["crashcheck", "analyze", "journal.trace", "--recover", "sh hang.sh {pm}"];
+    let options = ["--timeout", "12", "-j", "1", "--shrink", "0"];
+    let done = fastness(dir.path(), &[&arguments[..], &options].concat());
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    let count = std::fs::read_to_string(dir.path().join("begun")).unwrap().lines().count();
+    assert!(count >= 3, "{count}");
+    assert!(begun.elapsed() >= Duration::from_secs(12));
+    assert!(begun.elapsed() < Duration::from_secs(12) * count as u32, "{count}: {:?}", begun.elapsed());
 }

@@ -140,6 +140,7 @@ fn tested(trace: &Trace, file: &Path, per_point: usize) -> Report {
         must_be_atomic: true,
         threads: 2,
         symbols: &|_, _| None,
+        deadline: None,
         progress: &|_, _| {},
     };
     analysis.run().unwrap()

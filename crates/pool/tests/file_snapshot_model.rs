@@ -1,6 +1,6 @@
 //! Seeded simulation of snapshots of file systems: rows of short and of long values, objects that come,
-//! change and go, snapshots, rollbacks, destruction, in one txg or in two that are open at one time; the power
-//! fails at a random operation of a device, and the pool is imported again.
+//! change and go, snapshots, rollbacks, destruction, in one txg or in two that are open at one time; the
+//! power fails at a random operation of a device, and the pool is imported again.
 //!
 //! What must hold: after a crash the pool is as one txg left it, with whole snapshots of exactly what their
 //! file systems were; the full check finds nothing wrong at any txg; when all is destroyed, no space is in

@@ -1,18 +1,18 @@
 //! `fastness crashcheck analyze`.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fastness_crashcheck::check::{CommandExtract, Oracle, Predicate};
+use fastness_crashcheck::check::{CommandExtract, Oracle, Pace, Predicate};
 use fastness_crashcheck::generate::Layout;
 use fastness_crashcheck::run::{Analysis, ImagesConfig};
 use fastness_crashcheck::symbols::Symbols;
 use fastness_crashcheck::trace::open_trace;
 
-use super::options::{ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
-use super::report;
+use super::options::{BudgetArgs, ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
+use super::{report, work};
 use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
 use crate::output::progress_bar;
@@ -39,16 +39,11 @@ pub(crate) struct AnalyzeArgs {
     #[command(flatten)]
     judge: RecoverArgs,
     #[command(flatten)]
+    budget: BudgetArgs,
+    #[command(flatten)]
     symbols: SymbolArgs,
     #[command(flatten)]
     images: ImageArgs,
-}
-
-/// Where temporary files go: in memory, if possible.
-pub(super) fn work_dir() -> PathBuf {
-    let memory = Path::new("/dev/shm");
-    let dir = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-    dir.join(format!("fastness-crashcheck-{}", std::process::id()))
 }
 
 pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
@@ -59,13 +54,14 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
     if command.is_empty() {
         return Err(refuse("the command of --recover is empty"));
     }
-    let work = work_dir();
+    let work = work::begin()?;
     let extract = CommandExtract {
         command,
         write: args.judge.write(),
         layout,
         time_out,
-        work: work.clone(),
+        pace: Pace::default(),
+        work: work.path().to_owned(),
         current_dir: PathBuf::from("."),
     };
     let mut oracles: Vec<Box<dyn Oracle>> = Vec::new();
@@ -92,12 +88,12 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
         must_be_atomic: oracle.atomic,
         threads: args.judge.threads(),
         symbols: &|pc, _| symbols.find(pc).or_else(|| kernel.find(pc)),
+        deadline: args.budget.deadline(),
         progress: &progress,
     };
     let report = analysis.run();
     bar.finish_and_clear();
-    // The threads created it; it is empty now.
-    let _ = std::fs::remove_dir(&work);
+    drop(work);
     let report = report?;
     if let Some(folder) = &args.output {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;

@@ -15,9 +15,9 @@ use fastness_crashcheck::symbols::KernelSymbols;
 use fastness_crashcheck::tracer::Programs;
 use fastness_crashcheck_workload::ace::{FileSet, Sequences};
 
-use super::analyze::work_dir;
-use super::options::{ImageArgs, Subject, threads};
+use super::options::{BudgetArgs, ImageArgs, Subject, threads};
 use super::report::{self, OutputArgs};
+use super::work;
 use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
 use crate::output::{note, progress_bar};
@@ -100,6 +100,8 @@ pub(crate) struct FsArgs {
     #[arg(long, value_name = "FILE")]
     plugin: Option<PathBuf>,
     #[command(flatten)]
+    budget: BudgetArgs,
+    #[command(flatten)]
     images: ImageArgs,
 }
 
@@ -110,16 +112,15 @@ pub(super) fn run(args: FsArgs, out: &mut dyn Write) -> Result<Outcome> {
     let programs = Programs { qemu_user: None, plugin: args.plugin.clone() };
     let plugin = std::path::absolute(programs.find_plugin()?)?;
     args.output.make()?;
+    // First: the snapshot is made by a guest.
+    let work = work::begin()?;
     let snapshot = Snapshot::cached(&GuestConfig::new(&args.guest), &args.guest.join("snapshots"))
         .context("there is no guest; scripts/crash-guest builds one")?;
     let symbols = symbols(&snapshot, args.output.folder())?;
     let threads = args.jobs.unwrap_or_else(|| snapshot.config().at_a_time(threads()));
     let machine = Machine { guests: Guests::new(&snapshot, IMAGES_PER_GUEST), symbols, plugin, threads };
-    let work = work_dir();
-    let reports = run_all(&args, &systems, &tests, &machine, &work);
-    // Its contents are of no further use.
-    let _ = std::fs::remove_dir_all(&work);
-    let reports = reports?;
+    let reports = run_all(&args, &systems, &tests, &machine, work.path())?;
+    drop(work);
     let all: Vec<Report> = reports.iter().flatten().flatten().cloned().collect();
     args.output.save_all(&all)?;
     match &all[..] {
@@ -198,6 +199,7 @@ fn run_all(
     machine: &Machine<'_>,
     work: &Path,
 ) -> Result<Vec<Vec<Option<Report>>>> {
+    let deadline = args.budget.deadline();
     let mut reports = Vec::new();
     for test in tests {
         let mut of_test = Vec::new();
@@ -219,6 +221,7 @@ fn run_all(
                 threads: machine.threads,
                 has_stacks: args.stacks,
                 images: &ImagesConfig { shrink: args.shrink, ..args.images.config(Subject::Guest) },
+                deadline,
                 progress: &progress,
             };
             let report = run_in_guest(&name, test, system, &setting);

@@ -9,6 +9,7 @@ mod options;
 mod report;
 mod run;
 mod trace;
+mod work;
 
 use std::io::Write;
 
@@ -44,6 +45,9 @@ pub(crate) enum CrashcheckCommand {
     /// Judge litmus files: small programs with known sets of crash states
     #[command(after_help = litmus::EXAMPLES)]
     Litmus(litmus::LitmusFiles),
+    /// What the others start: ends what they leave when they are killed
+    #[command(hide = true)]
+    Guard,
 }
 
 pub(crate) fn run(command: CrashcheckCommand, out: &mut dyn Write) -> Result<Outcome> {
@@ -56,5 +60,6 @@ pub(crate) fn run(command: CrashcheckCommand, out: &mut dyn Write) -> Result<Out
         CrashcheckCommand::Explain(args) => explain::run(args, out),
         CrashcheckCommand::Trace(command) => trace::run(command, out),
         CrashcheckCommand::Litmus(args) => litmus::run(args, out),
+        CrashcheckCommand::Guard => work::guard(),
     }
 }

@@ -1,6 +1,7 @@
 //! Options of several commands: which crash images are generated, and how they are judged.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use fastness_crashcheck::run::{
@@ -35,7 +36,8 @@ pub(crate) struct RecoverArgs {
     /// Operations may have intermediate states
     #[arg(long)]
     not_atomic: bool,
-    /// Kill a program, or a recovery, after this many seconds
+    /// Kill a program, or a recovery, after this many seconds. Once a recovery has hung, others are killed after
+    /// 20 times what the slowest one has taken, or 2 s
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) timeout: u64,
     /// Recoveries to spend on each crash in the report, so that it shows only the stores that must be lost
@@ -58,6 +60,21 @@ impl RecoverArgs {
 
     pub(crate) fn threads(&self) -> usize {
         self.jobs.unwrap_or_else(threads)
+    }
+}
+
+/// How long a whole command may take.
+#[derive(Debug, Args)]
+pub(crate) struct BudgetArgs {
+    /// Begin no recovery after so many seconds; the report says what was not reached
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    budget: Option<u64>,
+}
+
+impl BudgetArgs {
+    /// When that is, if the command begins now. A moment beyond the clock's range is none.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        Instant::now().checked_add(Duration::from_secs(self.budget?))
     }
 }
 

@@ -8,9 +8,9 @@ use fastness_crashcheck::report::Report;
 use fastness_crashcheck::run::{ImagesConfig, PmConfig, RecoverConfig, Setting, Test, TraceConfig};
 use fastness_crashcheck::tracer::Programs;
 
-use super::analyze::work_dir;
-use super::options::{ImageArgs, RecoverArgs, Subject, words};
+use super::options::{BudgetArgs, ImageArgs, RecoverArgs, Subject, words};
 use super::report::{self, OutputArgs};
+use super::work;
 use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
 use crate::output::{note, progress_bar};
@@ -74,6 +74,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     judge: RecoverArgs,
     #[command(flatten)]
+    budget: BudgetArgs,
+    #[command(flatten)]
     images: ImageArgs,
     /// The program under test, and its arguments
     #[arg(last = true)]
@@ -86,11 +88,9 @@ pub(super) fn run(args: RunArgs, out: &mut dyn Write) -> Result<Outcome> {
         false => args.tests.iter().map(|path| Test::read(path)).collect::<Result<_, _>>()?,
     };
     args.output.make()?;
-    let work = work_dir();
-    let reports = run_all(&args, &tests, &work);
-    // Its contents are of no further use.
-    let _ = std::fs::remove_dir_all(&work);
-    let reports = reports?;
+    let work = work::begin()?;
+    let reports = run_all(&args, &tests, work.path())?;
+    drop(work);
     args.output.save_all(&reports)?;
     report::show(&reports, out)?;
     Ok(report::outcome(&reports))
@@ -98,6 +98,7 @@ pub(super) fn run(args: RunArgs, out: &mut dyn Write) -> Result<Outcome> {
 
 fn run_all(args: &RunArgs, tests: &[Test], work: &Path) -> Result<Vec<Report>> {
     let tools = Programs { qemu_user: args.qemu.clone(), plugin: args.plugin.clone() }.find()?;
+    let deadline = args.budget.deadline();
     let mut reports = Vec::new();
     for test in tests {
         let bar = progress_bar("{msg}: recovered {pos} of {len} images {wide_bar} {eta}");
@@ -109,7 +110,8 @@ fn run_all(args: &RunArgs, tests: &[Test], work: &Path) -> Result<Vec<Report>> {
         let work = work.join(&test.name);
         let trace = args.output.trace(&test.name, &work);
         let threads = args.judge.threads();
-        let setting = Setting { trace: &trace, work: &work, threads, tools: &tools, progress: &progress };
+        let tools = &tools;
+        let setting = Setting { trace: &trace, work: &work, threads, tools, deadline, progress: &progress };
         let report = test.run(&setting).with_context(|| format!("test {}", test.name));
         bar.finish_and_clear();
         let report = report?;

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::pace::Pace;
 use super::state::State;
 use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout};
-use crate::process;
+use crate::process::{self, Ending};
 
 /// Recovers copies of crash images.
 pub trait Extract: Sync {
@@ -31,7 +32,7 @@ pub trait Extract: Sync {
     fn extract(&self, place: &mut Self::Place, contents: &Contents) -> Result<State>;
 }
 
-/// The states of images, found by up to `threads` threads.
+/// The states of images, found by up to `threads` threads; none for those that are not begun by `deadline`.
 ///
 /// # Errors
 /// The first error of an extraction.
@@ -39,8 +40,9 @@ pub fn extract_all<E: Extract>(
     extract: &E,
     images: &[&Contents],
     threads: usize,
+    deadline: Option<Instant>,
     progress: &(dyn Fn(usize) + Sync),
-) -> Result<Vec<State>> {
+) -> Result<Vec<Option<State>>> {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let states: Vec<_> = images.iter().map(|_| Mutex::new(None)).collect();
     let work = || -> Result<()> {
@@ -48,6 +50,9 @@ pub fn extract_all<E: Extract>(
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(contents) = images.get(index) else { return Ok(()) };
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(());
+            }
             let result = extract.extract(&mut place, contents);
             if result.is_err() {
                 // The others can stop.
@@ -64,14 +69,13 @@ pub fn extract_all<E: Extract>(
             .into_iter()
             .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
-    let state = |found: Mutex<Option<State>>| {
-        found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).expect("no thread has failed")
-    };
+    let state =
+        |found: Mutex<Option<State>>| found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     Ok(states.into_iter().map(state).collect())
 }
 
 /// Runs a program on files with the crash image.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct CommandExtract {
     /// The program and its arguments; `{pm}` or `{0}` stands for the file of the first region, `{1}` for the
     /// second, and so on; disks follow the regions.
@@ -80,8 +84,10 @@ pub struct CommandExtract {
     pub write: Option<Vec<String>>,
     /// Where the regions are.
     pub layout: Layout,
-    /// Both together are killed then.
+    /// Each is killed then, or earlier once one has hung ([`Pace`]).
     pub time_out: Duration,
+    /// How long they have taken so far.
+    pub pace: Pace,
     /// Where files are made.
     pub work: PathBuf,
     /// Where the program is run.
@@ -113,8 +119,11 @@ impl CommandExtract {
         })?;
         let mut command = Command::new(program);
         command.args(arguments).current_dir(&self.current_dir);
-        process::run(&mut command, b"", self.time_out)
-            .map_err(|source| CheckError::Program { program: program.clone(), source })
+        let begun = Instant::now();
+        let output = process::run(&mut command, b"", self.pace.time_out(self.time_out))
+            .map_err(|source| CheckError::Program { program: program.clone(), source })?;
+        self.pace.note(begun.elapsed(), output.ending == Ending::TimedOut);
+        Ok(output)
     }
 }
 

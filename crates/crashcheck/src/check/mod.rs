@@ -9,12 +9,14 @@
 mod analyze;
 mod extract;
 mod oracle;
+mod pace;
 mod shrink;
 mod state;
 
 pub use analyze::{Finding, FindingKind, Operation, analyze, depends_on_non_temporal};
 pub use extract::{CommandExtract, Extract, WorkDir, extract_all, write_files};
 pub use oracle::{Oracle, Predicate, Prefix};
+pub use pace::Pace;
 pub use shrink::{Shrink, Shrunk};
 pub use state::{Found, State, States};
 

@@ -49,7 +49,8 @@ fn extracted<E: Extract>(
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<State>> {
     let contents: Vec<_> = images.images.iter().map(|image| &image.contents).collect();
-    extract_all(extract, &contents, threads, progress)
+    let states = extract_all(extract, &contents, threads, None, progress)?;
+    Ok(states.into_iter().map(|state| state.expect("there is no deadline")).collect())
 }
 
 /// The findings of each operation, as its letters.
@@ -215,6 +216,7 @@ fn a_command_recovers_files_and_its_output_is_the_state() {
             write: write.map(sh),
             layout: layout.clone(),
             time_out: Duration::from_secs(20),
+            pace: Pace::default(),
             work: work.path().to_owned(),
             current_dir: work.path().to_owned(),
         };
@@ -246,6 +248,7 @@ fn a_recovery_that_is_not_there_is_an_error() {
         write: None,
         layout,
         time_out: Duration::from_secs(20),
+        pace: Pace::default(),
         work: work.path().to_owned(),
         current_dir: work.path().to_owned(),
     };

@@ -137,6 +137,30 @@ impl CrashImages {
         }
     }
 
+    /// Keeps the images that were chosen; says how many are gone. The points that had them are not exhaustive
+    /// any more.
+    pub fn keep(&mut self, is_kept: impl Fn(&CrashImage) -> bool) -> usize {
+        let before = self.images.len();
+        let mut new_index = vec![None; before];
+        let mut kept = Vec::new();
+        for (index, image) in std::mem::take(&mut self.images).into_iter().enumerate() {
+            if is_kept(&image) {
+                new_index[index] = Some(kept.len());
+                kept.push(image);
+                continue;
+            }
+            for occurrence in &image.occurrences {
+                let point = &mut self.points[occurrence.point];
+                point.images -= 1;
+                point.is_exhaustive = false;
+            }
+        }
+        self.images = kept;
+        self.by_hash = self.images.iter().enumerate().map(|(index, image)| (image.hash, index)).collect();
+        self.complete.iter_mut().for_each(|complete| *complete = complete.and_then(|index| new_index[index]));
+        before - self.images.len()
+    }
+
     /// Index of the image of a point that has everything that was pending there.
     pub fn complete_at(&self, point: usize) -> Option<usize> {
         self.complete.get(point).copied().flatten()

@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::agent::{Agent, Output};
-use super::folder::Folder;
 use super::qmp::{Qmp, Silence, connect};
 use super::{GuestConfig, GuestError, Result, ram};
-use crate::process::Group;
+use crate::process::{Folder, Group};
 
 /// For QEMU to start, and for an answer from QEMU itself.
 const QEMU_TIMEOUT: Duration = Duration::from_secs(30);

@@ -23,7 +23,6 @@
 mod agent;
 mod config;
 mod error;
-mod folder;
 mod key;
 mod machine;
 mod nvme;
@@ -45,3 +44,8 @@ pub use snapshot::Snapshot;
 
 /// Result of what is done with a guest.
 pub type Result<T, E = GuestError> = std::result::Result<T, E>;
+
+/// A folder for the files of one guest.
+fn new_folder(parent: &std::path::Path) -> Result<crate::process::Folder> {
+    crate::process::Folder::new(parent, "guest").map_err(GuestError::io("cannot make a folder in", parent))
+}

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::folder::Folder;
-use super::{Guest, GuestError, Nvme, Output, Restore, Result, Snapshot, ram};
+use super::{Guest, GuestError, Nvme, Output, Restore, Result, Snapshot, new_folder, ram};
+use crate::process::Folder;
 
 /// Guests of one snapshot that recover images of PM and disks, for any number of threads, scripts and tests.
 ///
@@ -104,7 +104,7 @@ impl<'a> Guests<'a> {
 impl Disks {
     fn new(snapshot: &Snapshot, len_bytes: Vec<u64>) -> Result<Disks> {
         let has_some = !len_bytes.is_empty();
-        let folder = has_some.then(|| Folder::new(&snapshot.config().folder)).transpose()?;
+        let folder = has_some.then(|| new_folder(&snapshot.config().folder)).transpose()?;
         Ok(Disks { folder, len_bytes })
     }
 

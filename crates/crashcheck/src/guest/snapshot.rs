@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::folder::Folder;
 use super::nvme::Nvme;
-use super::{Guest, GuestConfig, GuestError, Output, PM_START, Restore, Result, key, ram};
+use super::{Guest, GuestConfig, GuestError, Output, PM_START, Restore, Result, key, new_folder, ram};
+use crate::process::Folder;
 use crate::symbols::KernelSymbols;
 
 /// The kernel's symbols for code: fewer than half of all.
@@ -41,8 +41,7 @@ impl Snapshot {
     /// [`GuestError::Config`], or that it does not boot.
     pub fn boot(config: &GuestConfig) -> Result<Self> {
         config.check()?;
-        Folder::sweep(&config.folder);
-        let folder = Folder::new(&config.folder)?;
+        let folder = new_folder(&config.folder)?;
         ram::create(&folder.join("ram"), config.ram_bytes)?;
         let mut guest = Guest::start(config, folder, &[])?;
         guest.wait_for_hello()?;
@@ -88,7 +87,6 @@ impl Snapshot {
                 }
             }
         }
-        Folder::sweep(&config.folder);
         Ok(Self { config: config.clone(), place: Place::Kept(kept) })
     }
 
@@ -104,7 +102,7 @@ impl Snapshot {
     /// # Errors
     /// Files, an image of the wrong size, arguments that QEMU does not take.
     pub fn restore(&self, restore: &Restore) -> Result<Guest> {
-        let folder = Folder::new(&self.config.folder)?;
+        let folder = new_folder(&self.config.folder)?;
         let ram = folder.join("ram");
         let pm = PM_START..PM_START + self.config.pm_bytes;
         let but = if restore.pm_image.is_some() { pm } else { 0..0 };

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::agent::Agent;
-use super::folder::Folder;
 use super::qmp::{Qmp, Silence, connect};
 use super::{GuestConfig, GuestError};
 use crate::process::Group;
@@ -99,21 +98,6 @@ fn a_process_is_killed_with_its_owner_and_outlives_the_thread_that_asked_for_it(
     let refused = connect(Path::new("/nowhere/socket"), &mut ended, by(SOON));
     assert!(matches!(refused, Err(Silence::Closed)));
     assert!(Group::spawn_bound(Command::new("/no/such/program")).is_err());
-}
-
-#[test]
-fn folders_of_dead_processes_are_swept() {
-    let parent = tempfile::tempdir().unwrap();
-    // Above the largest number that Linux gives.
-    let dead = parent.path().join("fastness-guest-4194305-0");
-    for path in [&dead, &parent.path().join("fastness-guest-x-0"), &parent.path().join("other")] {
-        std::fs::create_dir(path).unwrap();
-    }
-    let mine = Folder::new(parent.path()).unwrap();
-    Folder::sweep(parent.path());
-    assert!(!dead.exists() && mine.path().exists());
-    drop(mine);
-    assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 2);
 }
 
 #[test]

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
+use super::guard::{self, Charge};
+
 /// A process group of its own. When it is dropped, all of its processes are killed.
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -27,7 +29,10 @@ impl Group {
     pub(crate) fn spawn(command: &mut Command) -> io::Result<Group> {
         let mut child = command.process_group(0).spawn()?;
         match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(Group { child, pidfd }),
+            Ok(pidfd) => {
+                guard::tell(&Charge::Group(Pid::from_child(&child)));
+                Ok(Group { child, pidfd })
+            }
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -104,6 +109,8 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.kill();
+        // Before it is waited for: until then no other process has its number.
+        guard::tell(&Charge::Gone(Pid::from_child(&self.child)));
         let _ = self.child.wait();
     }
 }

@@ -33,6 +33,7 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
         exhaustive_points: points.iter().filter(|point| point.is_exhaustive).count(),
         cut_points: points.iter().filter(|point| point.is_cut).count(),
         images: images.images.len(),
+        unreached_images: source.unreached,
     };
     let operations = source.operations.iter().map(|operation| operation_report(source, &header, operation));
     let region = |region: &fastness_crashcheck_trace::Region| RegionReport {

@@ -57,6 +57,9 @@ pub struct Totals {
     pub cut_points: usize,
     /// Distinct crash images, each of which was recovered.
     pub images: usize,
+    /// Further ones that were not: the budget was used up.
+    #[serde(default)]
+    pub unreached_images: usize,
 }
 
 /// One operation.

@@ -41,6 +41,13 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
         report.states.len(),
         escaped(&report.tracer)
     )?;
+    if totals.unreached_images > 0 {
+        writeln!(
+            out,
+            "<p>The budget was used up: {} crash images were not recovered.</p>",
+            totals.unreached_images
+        )?;
+    }
     writeln!(
         out,
         "<h2>Operations</h2>\n<table><tr><th>operation<th>events<th>states<th>after it<th>result</tr>"

@@ -26,6 +26,8 @@ pub struct Source<'a> {
     pub symbols: &'a Find<'a>,
     /// The images.
     pub images: &'a CrashImages,
+    /// How many more there would be, if the budget had not been used up.
+    pub unreached: usize,
     /// Their states.
     pub states: &'a States,
     /// The operations.

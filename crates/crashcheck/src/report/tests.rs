@@ -71,6 +71,7 @@ fn report_with(ops: Vec<Op>, images: &ImagesConfig) -> Report {
         must_be_atomic: true,
         threads: 2,
         symbols: &|_, _| None,
+        deadline: None,
         progress: &|_, _| {},
     };
     analysis.run().unwrap()

@@ -31,6 +31,13 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
             cut => writeln!(out, "; {cut} of them reached the limit")?,
         }
     }
+    if totals.unreached_images > 0 {
+        writeln!(
+            out,
+            "  the budget was used up: {} crash images were not recovered",
+            totals.unreached_images
+        )?;
+    }
     for operation in &report.operations {
         writeln!(out)?;
         write_operation(report, operation, out)?;

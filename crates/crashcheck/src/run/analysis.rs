@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::Instant;
 
 use super::config::{ImagesConfig, NonTemporalConfig};
 use crate::check::{
@@ -36,6 +37,9 @@ pub struct Analysis<'a, E> {
     pub threads: usize,
     /// Says where an instruction comes from.
     pub symbols: &'a Find<'a>,
+    /// No recovery begins after this; the report says what was not reached. One may, all the same: that of the
+    /// image with everything, by which records are judged.
+    pub deadline: Option<Instant>,
     /// Told of recoveries: how many are done, of how many.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
 }
@@ -48,12 +52,12 @@ impl<E: Extract> Analysis<'_, E> {
     pub fn run(mut self) -> Result<Report> {
         let mut options = self.images.options(begins_at(&mut open_trace(self.trace)?)?);
         let mut known = HashMap::new();
-        let (mut images, mut states) = self.states(&options, &mut known)?;
-        if self.images.non_temporal == NonTemporalConfig::Auto {
+        let (mut images, mut states, mut unreached) = self.states(&options, &mut known)?;
+        if self.images.non_temporal == NonTemporalConfig::Auto && unreached == 0 {
             let events = depends_on_non_temporal(&images, &states);
             if !events.is_empty() {
                 options.non_temporal = NonTemporal::PartialAt(events);
-                (images, states) = self.states(&options, &mut known)?;
+                (images, states, unreached) = self.states(&options, &mut known)?;
             }
         }
         if self.has_prefix_oracle {
@@ -61,6 +65,7 @@ impl<E: Extract> Analysis<'_, E> {
         }
         let oracles: Vec<&dyn Oracle> = self.oracles.iter().map(|oracle| &**oracle as &dyn Oracle).collect();
         let operations = analyze(&images, &states, &oracles, self.must_be_atomic)?;
+        let recoveries_max = if self.is_over() { 0 } else { self.images.shrink };
         let recover = |contents: &Contents| match known.get(&contents.hash()) {
             Some(state) => Ok(state.clone()),
             None => self.extract.extract(&mut self.extract.place()?, contents),
@@ -72,31 +77,47 @@ impl<E: Extract> Analysis<'_, E> {
             memory_max_bytes: options.memory_max_bytes,
             symbols: self.symbols,
             images: &images,
+            unreached,
             states: &states,
             operations: &operations,
-            shrink: Shrink { recover: &recover, recoveries_max: self.images.shrink },
+            shrink: Shrink { recover: &recover, recoveries_max },
         })
     }
 
-    /// Makes images, and recovers those whose state is not known.
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Makes images, and recovers those whose state is not known; says how many were not reached.
     fn states(
         &mut self,
         options: &Options,
         known: &mut HashMap<ImageHash, State>,
-    ) -> Result<(CrashImages, States)> {
+    ) -> Result<(CrashImages, States, usize)> {
         let mut reader = open_trace(self.trace)?;
-        let images = match &mut self.recovery {
-            Some(recovery) if self.images.reads => generate(&mut reader, options, Some(&mut **recovery))?,
+        let is_over = self.is_over();
+        let mut images = match &mut self.recovery {
+            Some(recovery) if self.images.reads && !is_over => {
+                generate(&mut reader, options, Some(&mut **recovery))?
+            }
             _ => generate(&mut reader, options, None)?,
         };
         let new: Vec<_> = images.images.iter().filter(|image| !known.contains_key(&image.hash)).collect();
         let contents: Vec<_> = new.iter().map(|image| &image.contents).collect();
         let progress = |done| (self.progress)(done, contents.len());
-        let found = extract_all(self.extract, &contents, self.threads, &progress)?;
-        known.extend(new.iter().map(|image| image.hash).zip(found));
+        let found = extract_all(self.extract, &contents, self.threads, self.deadline, &progress)?;
+        let found = new.iter().map(|image| image.hash).zip(found);
+        known.extend(found.filter_map(|(hash, state)| Some((hash, state?))));
+        let last = images.points.len().checked_sub(1).and_then(|last| images.complete_at(last));
+        if let Some(last) = last.filter(|_| self.has_prefix_oracle).map(|index| &images.images[index])
+            && !known.contains_key(&last.hash)
+        {
+            known.insert(last.hash, self.extract.extract(&mut self.extract.place()?, &last.contents)?);
+        }
+        let unreached = images.keep(|image| known.contains_key(&image.hash));
         let all = images.images.iter().map(|image| known[&image.hash].clone()).collect();
         let states = States::new(&images, all);
-        Ok((images, states))
+        Ok((images, states, unreached))
     }
 }
 

@@ -161,6 +161,7 @@ pub fn run_in_guest(
         must_be_atomic: true,
         threads: setting.threads,
         symbols: &|pc, _| setting.symbols.and_then(|symbols| symbols.find(pc)),
+        deadline: setting.deadline,
         progress: setting.progress,
     };
     analysis.run()

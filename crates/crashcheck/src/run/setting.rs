@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::config::ImagesConfig;
 use super::user::absolute;
@@ -32,6 +32,8 @@ pub struct GuestSetting<'a> {
     /// Functions of the guest's kernel, for reports
     /// ([`Snapshot::kernel_symbols`](crate::guest::Snapshot::kernel_symbols)).
     pub symbols: Option<&'a KernelSymbols>,
+    /// No recovery begins after this.
+    pub deadline: Option<Instant>,
     /// Told of recoveries: how many are done, of how many.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::analysis::Analysis;
 use super::config::Test;
 use super::lines_read::lines_read;
-use crate::check::{CommandExtract, Oracle, Predicate, write_files};
+use crate::check::{CommandExtract, Oracle, Pace, Predicate, write_files};
 use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout, Recovery};
 use crate::report::Report;
@@ -26,6 +26,8 @@ pub struct Setting<'a> {
     pub threads: usize,
     /// Where QEMU and the plug-in are.
     pub tools: &'a Tools,
+    /// No recovery begins after this.
+    pub deadline: Option<Instant>,
     /// Told of recoveries: how many are done, of how many.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
 }
@@ -46,6 +48,7 @@ impl Test {
             write: self.recover.write.as_ref().map(|write| in_dir(&dir, write)),
             layout: layout.clone(),
             time_out,
+            pace: Pace::default(),
             work: setting.work.to_owned(),
             current_dir: dir.clone(),
         };
@@ -74,6 +77,7 @@ impl Test {
             must_be_atomic: self.oracle.atomic,
             threads: setting.threads,
             symbols: &|pc, _| symbols.find(pc),
+            deadline: setting.deadline,
             progress: setting.progress,
         };
         analysis.run()

@@ -31,6 +31,7 @@ impl PoolError {
             PoolError::Busy { .. }
             | PoolError::HasClones { .. }
             | PoolError::NotNewest { .. }
+            | PoolError::ChangedSince(_)
             | PoolError::NoThread(_)
             | PoolError::LogInUse { .. }
             | PoolError::Overtaken { .. }

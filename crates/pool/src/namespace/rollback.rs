@@ -53,8 +53,8 @@ impl Drop for Closed {
 }
 
 impl Pool {
-    /// Makes a volume or file system what its newest snapshot is. With `newer_too`, destroys newer snapshots before, in the
-    /// same txg. The caller holds no transaction.
+    /// Makes a volume or file system what its newest snapshot is. With `newer_too`, destroys newer snapshots
+    /// before, in the same txg. The caller holds no transaction.
     ///
     /// Persistence: durable on return. A crash during the call leaves the volume as it was, or as the
     /// snapshot is.

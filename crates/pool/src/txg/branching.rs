@@ -65,7 +65,9 @@ impl Shared {
                     copy_size(transaction, base.snapshot, id)?;
                     freeing.usage.entry(id).or_default();
                 }
-                BranchChange::Promote { clone, base } => freeing.promote(clone, base)?,
+                BranchChange::Promote { clone, base } | BranchChange::Absorb { clone, base } => {
+                    freeing.promote(clone, base)?;
+                }
             }
         }
         Ok(())

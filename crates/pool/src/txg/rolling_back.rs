@@ -1,7 +1,7 @@
 //! A branch becomes what its newest snapshot is: rows that were kept take the place of the current ones.
 //!
-//! Of a file system, objects that were created since go, as if they were destroyed in this txg; those that were
-//! destroyed since are there again, and not freed any further.
+//! Of a file system, objects that were created since go, as if they were destroyed in this txg; those that
+//! were destroyed since are there again, and not freed any further.
 
 use std::sync::atomic::Ordering;
 
@@ -83,7 +83,8 @@ impl Freeing<'_> {
                     doomed.remove(listed)?;
                 }
                 Some((_, None)) => {
-                    if objects.remove(key)?.is_some() {
+                    let is_there = objects.remove(key)?.is_some();
+                    if is_there {
                         doomed.insert(listed, ())?;
                         self.shared.backlog.has_doomed.store(true, Ordering::SeqCst);
                     }
