@@ -23,9 +23,10 @@ Properties:
   compression    off | lz4 | zstd               of new blocks
   readonly       off | on                       refuse changes
   quota          SIZE | none                    most space for a dataset and those below it
-  reservation    SIZE | none                    space kept free for it
+  reservation    SIZE | none                    space kept free for it, and those below it
+  refreservation SIZE | auto | none             room of a volume of its own, again after each snapshot; auto: all of it
   WHO:NAME       text, 8192 bytes at most       your own, for example org.example:owner (a-z 0-9 : - . _)
-All but quota, reservation and volblocksize are inherited. Snapshots take those with a colon, and no others.
+All but quota, the reservations and volblocksize are inherited. Snapshots take those with a colon, and no others.
 Read-only (`get`, columns of lists): type, creation (UTC), used, available, referenced, volsize, origin, clones,
 compressratio and refcompressratio (how much longer the data would be without compression; counting that reads
 the rows of all blocks, so it is shown where it is asked for).

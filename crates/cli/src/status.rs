@@ -137,14 +137,17 @@ pub(crate) fn log(report: &LogReport) -> String {
 /// A scrub or resilver in one line.
 pub(crate) fn job(report: &JobReport) -> String {
     let mut text = format!(
-        "{} {} after {}: {} of about {}, {} wrong copies",
+        "{} {} after {}: {} of about {}",
         report.what,
         report.state,
         time(report.elapsed_s),
         short(report.done_bytes),
         short(report.total_bytes.max(report.done_bytes)),
-        report.wrong_copies
     );
+    // A trim reads nothing.
+    if report.what != "trim" {
+        text.push_str(&format!(", {} wrong copies", report.wrong_copies));
+    }
     if !report.lost.is_empty() {
         text.push_str(&format!(", no right copy at {}", report.lost.join(", ")));
     }

@@ -1,5 +1,7 @@
 //! `fastness up`: a pool in a folder, with a file system and a volume.
 
+mod files;
+
 use std::fs::{self, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -7,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fastness_daemon::{
-    AccessRequest, Address, ImportStep, ImportWatch, MountRequest, Node, NodeOptions, PmUse, PoolReport,
-    RegionReport, check_address, check_pool_name, patiently,
+    AccessRequest, Address, ImportStep, ImportWatch, Node, NodeOptions, PmUse, PoolReport, RegionReport,
+    check_address, check_pool_name, patiently,
 };
 use fastness_store::{
     Consent, Device, ImportOptions, KindId, Places, Pool, PoolError, PoolState, Property, VdevSpec,
@@ -138,14 +140,18 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> Result<Outcome> {
         let control = listen(&node)?;
         node.end_on_signals()?;
         let volume = serve(args, &node, &addresses, &mut made)?;
-        let files = mount_files(args, &node, &dir)?;
+        let files = files::mount(args.no_mount, &node, &dir)?;
         drop(progress);
         say(out, &node.status(), is_new, &files, &volume, &socket)?;
         out.flush()?;
         Ok(control)
     })();
     match begun {
-        Ok(control) => until_end(&node, control).map(|_| Outcome::Clean),
+        Ok(control) => {
+            let ended = until_end(&node, control);
+            files::remove_mount_point(&dir);
+            ended.map(|_| Outcome::Clean)
+        }
         Err(error) => {
             // Once it is served, a client may have written to it.
             match made.is_something() && is_new {
@@ -217,29 +223,6 @@ fn serve(
         made.keep();
     }
     Ok(volume)
-}
-
-/// Creates the file system, if there is none, and mounts it; says where, or why not.
-fn mount_files(args: &UpArgs, node: &Node, dir: &Path) -> Result<String> {
-    let (name, path) = (format!("{}/files", node.name()), dir.join("files"));
-    if args.no_mount {
-        return Ok("not mounted (--no-mount)".to_owned());
-    }
-    if node.pool().dataset(&name).is_err() {
-        let user = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        node.create_files(&name, user, &[], false)?;
-    }
-    match fs::create_dir(&path) {
-        // A server that died leaves a mount there, which cannot be looked at.
-        Err(error) if !matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotConnected) => {
-            return Err(error).with_context(|| format!("cannot make {}", path.display()));
-        }
-        _ => {}
-    }
-    Ok(match node.mount(&name, &path, MountRequest::default(), false) {
-        Ok(served) => format!("{} ({name}, mounted)", served.uri),
-        Err(failure) => format!("not mounted: {}", fastness_base::chain(&failure)),
-    })
 }
 
 /// Puts the log on persistent memory, if there is some.

@@ -17,6 +17,7 @@ use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs, Shown};
 use crate::output::note;
 use crate::pool::assignments;
+use crate::pool::list::overcommitted;
 use crate::size;
 use crate::transfer::{ReceiveArgs, SEND, SendArgs, receive, send};
 
@@ -24,6 +25,8 @@ const CREATE: &str = "\
 Examples:
   fastness volume create tank/disk 20G
   fastness volume create tank/db 100G -b 8K -o compression=lz4
+  fastness volume create tank/vm 20G --thick            its room is kept, whatever others store
+A volume is sparse unless it is thick: it takes space for what is written, and writes fail when the pool is full.
 `fastness dataset destroy` and `rename` take volumes too.";
 const SERVE: &str = "\
 Examples:
@@ -48,7 +51,7 @@ Examples:
 /// Commands on volumes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeCommand {
-    /// Create a sparse volume of zeroes
+    /// Create a volume of zeroes
     #[command(after_help = CREATE)]
     Create(CreateArgs),
     /// Change the size; data that is cut off is lost
@@ -128,6 +131,12 @@ pub(crate) struct CreateArgs {
     /// Block size; the same as -o volblocksize=SIZE
     #[arg(short, long, value_name = "SIZE")]
     block_size: Option<String>,
+    /// Keep room for all of it; the same as -o refreservation=auto
+    #[arg(long, conflicts_with = "sparse")]
+    thick: bool,
+    /// Keep no room, as without it
+    #[arg(short, long)]
+    sparse: bool,
     /// Set a property of the volume
     #[arg(short, value_name = "PROPERTY=VALUE")]
     options: Vec<String>,
@@ -179,8 +188,9 @@ pub(crate) struct ServeArgs {
 
 pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> Result<Outcome> {
     match command {
-        VolumeCommand::Create(CreateArgs { volume, size, block_size, options, parents }) => {
+        VolumeCommand::Create(CreateArgs { volume, size, block_size, thick, options, parents, .. }) => {
             let mut properties = assignments(&options)?;
+            properties.extend(thick.then(|| ("refreservation".to_owned(), "auto".to_owned())));
             properties.extend(block_size.map(|size| ("volblocksize".to_owned(), size)));
             let request = Request::CreateVolume {
                 name: volume.clone(),
@@ -189,6 +199,10 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> Result<Outcome
                 with_parents: parents,
             };
             let () = ask(&volume, &request)?;
+            let pool: PoolReport = ask(&volume, &Request::Status)?;
+            if let Some(text) = overcommitted(&pool) {
+                note(format_args!("warning: {text}"));
+            }
         }
         VolumeCommand::Resize { volume, size, shrink, consent } => {
             let now = datasets(Some(&volume))?.remove(0).size_bytes;

@@ -7,6 +7,10 @@ mod grow;
 #[path = "pools/lists.rs"]
 mod lists;
 mod support;
+#[path = "pools/thick.rs"]
+mod thick;
+#[path = "pools/trim.rs"]
+mod trim;
 
 use std::os::unix::fs::{FileExt, PermissionsExt};
 

@@ -254,6 +254,20 @@ fn a_pool_in_the_background_has_a_file_with_times_and_levels() {
 }
 
 #[test]
+fn what_an_import_cannot_serve_is_an_error_in_the_log() {
+    let bench = Bench::new();
+    pool(&bench, "tank");
+    fs::create_dir(bench.path("sockets")).unwrap();
+    bench.ok("pool import tank -d tank.img");
+    bench.ok(&format!("volume serve tank/disk --socket {}", bench.text("sockets/disk")));
+    bench.ok("pool export tank");
+    fs::remove_dir_all(bench.path("sockets")).unwrap();
+    bench.ok("pool import tank -d tank.img");
+    let said = fs::read_to_string(bench.path("run/tank.log")).unwrap();
+    assert!(said.contains("Z ERROR tank/disk is not served: "), "{said}");
+}
+
+#[test]
 fn the_journal_gets_levels_and_no_times() {
     let bench = Bench::new();
     pool(&bench, "tank");

@@ -316,3 +316,32 @@ fn of_several_that_make_a_pool_in_one_folder_one_does() {
         }
     }
 }
+
+#[test]
+fn no_folder_is_left_where_nothing_is_mounted() {
+    let bench = Bench::new();
+    let files = bench.path("demo/files");
+    assert_eq!(bench.up(UP).interrupt(), Some(0));
+    std::fs::create_dir(&files).unwrap();
+    let up = bench.up(UP);
+    assert!(!files.exists(), "{}", up.said);
+    assert_eq!(up.interrupt(), Some(0));
+    // What somebody has written stays.
+    std::fs::create_dir(&files).unwrap();
+    std::fs::write(files.join("mine"), "").unwrap();
+    assert_eq!(bench.up(UP).interrupt(), Some(0));
+    assert!(files.join("mine").exists());
+}
+
+#[test]
+fn the_folder_of_files_goes_with_the_mount() {
+    let Some(bench) = Bench::for_mounts() else { return };
+    let up = bench.up_with_files(UP);
+    assert!(up.said.contains("demo/files, mounted"), "{}", up.said);
+    std::fs::write(bench.path("demo/files/a"), "a").unwrap();
+    assert_eq!(up.interrupt(), Some(0));
+    assert!(!bench.path("demo/files").exists());
+    let up = bench.up_with_files(UP);
+    assert_eq!(std::fs::read(bench.path("demo/files/a")).unwrap(), b"a", "{}", up.said);
+    assert_eq!(up.interrupt(), Some(0));
+}

@@ -40,6 +40,7 @@ impl Node {
         let _alone = fastness_sync::write(&self.changing);
         if self.pool().is_suspended() {
             self.jobs.stop();
+            self.trims.stop();
         }
         let places = Places { consent: Consent::NONE, ..self.options.places.clone() };
         let mut tell = self.options.watch.of_log(&self.journal);
@@ -68,6 +69,7 @@ impl Node {
         drop(tell);
         self.options.watch.begin(ImportStep::Serve);
         self.note_imported();
+        self.resume_trim();
         self.journal.note(format!(
             "the pool goes on; {} bytes that were in memory only are durable now",
             cleared.bytes

@@ -15,6 +15,9 @@ use crate::protocol::Failure;
 use crate::report::Address;
 use crate::user_properties::own;
 
+/// As a value of `refreservation`: all that the volume could need.
+pub(crate) const AUTO: &str = "auto";
+
 /// Parses property values, but for those of users.
 fn parse_properties(words: &[(String, String)]) -> Result<Vec<(Property, u64)>, Failure> {
     let parse = |(name, value): &(String, String)| {
@@ -168,7 +171,7 @@ impl Node {
         self.refuse_served(&names)?;
         let all = names.join(", ");
         for (name, error) in self.store.destroy_datasets(names)? {
-            self.journal.note(format!("the log of {name}: {error}"));
+            self.journal.warn(format!("the log of {name}: {error}"));
         }
         self.journal.note(format!("{all} destroyed"));
         Ok(())
@@ -196,7 +199,7 @@ impl Node {
     }
 
     /// One change, durable on return.
-    fn change(&self, change: impl FnMut(&Tx) -> Result<(), PoolError>) -> Result<(), Failure> {
+    pub(crate) fn change(&self, change: impl FnMut(&Tx) -> Result<(), PoolError>) -> Result<(), Failure> {
         let ((), txg) = self.pool().transact(change)?;
         Ok(self.pool().wait_synced(txg)?)
     }
@@ -211,6 +214,7 @@ impl Node {
         values: &[(String, Option<String>)],
     ) -> Result<(), Failure> {
         let dataset = self.pool().dataset(name)?;
+        let values = &self.with_thick(&dataset, values)?;
         let (users, values): (Vec<_>, Vec<_>) =
             values.iter().cloned().partition(|(property, _)| is_user_property(property));
         let parse = |(property, value): &(String, Option<String>)| {

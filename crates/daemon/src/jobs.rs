@@ -18,6 +18,8 @@ pub(crate) type Tell<'a> = &'a mut dyn FnMut(JobReport) -> bool;
 
 /// Name of the job that reads every copy.
 pub(crate) const SCRUB: &str = "scrub";
+/// Name of the job that discards what is free.
+pub(crate) const TRIM: &str = "trim";
 /// Maximum number of places named in a report; the rest are only counted.
 const LOST_MAX: usize = 100;
 /// How often waiting clients get a report.
@@ -96,6 +98,11 @@ impl Jobs {
         }
     }
 
+    /// Whether a job is running.
+    pub(crate) fn is_running(&self) -> bool {
+        lock(&self.0).as_ref().is_some_and(|job| job.is_running())
+    }
+
     pub(crate) fn report(&self) -> Option<JobReport> {
         lock(&self.0).as_ref().map(|job| job.report())
     }
@@ -119,8 +126,9 @@ impl Job {
         let mut state = lock(&self.state);
         state.elapsed = self.started.elapsed();
         let outcome = result.map(|report| state.report = report);
-        journal.note(match &outcome {
+        let text = match &outcome {
             Ok(()) if self.is_stopped.load(Ordering::SeqCst) => format!("{} stopped", self.what),
+            Ok(()) if self.what == TRIM => format!("{} done", self.what),
             Ok(()) => format!(
                 "{} done: {} wrong copies, {} places without a right one",
                 self.what,
@@ -128,7 +136,12 @@ impl Job {
                 state.report.lost.len()
             ),
             Err(error) => format!("{} failed: {}", self.what, chain(error)),
-        });
+        };
+        match &outcome {
+            Err(_) => journal.fail(text),
+            Ok(()) if state.report.wrong_copies > 0 || !state.report.lost.is_empty() => journal.warn(text),
+            Ok(()) => journal.note(text),
+        }
         state.outcome = Some(outcome);
         self.changed.notify_all();
     }

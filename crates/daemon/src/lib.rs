@@ -19,7 +19,7 @@
 //! export      from a volume to NBD, errors            report    what is reported, for tables and --json
 //! imported    what an import found                    clear     resumes a suspended pool
 //! transfer    snapshots sent and received             frames    bulk data on the socket
-//! snapshots   snapshots and clones of volumes         datasets  names and properties; user_properties
+//! snapshots   snapshots and clones of volumes         datasets  names and properties; user_properties; thick
 //! log_device  devices of the log                      topology  add, attach, replace, scrub: jobs
 //! ending      how it ends; history: what was asked    layout    requests that look like mistakes
 //! devices     devices by path, labels found by a scan
@@ -66,8 +66,10 @@ mod service;
 mod signals;
 mod snapshots;
 mod status;
+mod thick;
 mod topology;
 mod transfer;
+mod trim;
 mod user_properties;
 mod vhost;
 mod volumes;

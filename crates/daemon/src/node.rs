@@ -69,6 +69,8 @@ pub struct Node {
     /// Where volumes are served over NBD.
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) jobs: Jobs,
+    /// A trim runs beside them.
+    pub(crate) trims: Jobs,
     pub(crate) journal: Arc<Journal>,
     /// What was asked of the pool; the pool has the same.
     pub(crate) history: Mutex<Vec<HistoryReport>>,
@@ -126,6 +128,7 @@ impl Node {
             services: Services::default(),
             listeners: Arc::default(),
             jobs: Jobs::default(),
+            trims: Jobs::default(),
             journal,
             history: Mutex::default(),
             started: Instant::now(),
@@ -140,6 +143,8 @@ impl Node {
         node.load_history();
         node.expand_all();
         node.drop_interrupted();
+        node.resume_trim();
+        Node::trim_always(&node);
         if !node.options.is_quiet {
             node.serve_kept();
             node.mount_kept();
@@ -183,7 +188,7 @@ impl Node {
         // They can tell that the devices are older copies, even if the devices know of no region.
         paths.extend(self.regions().into_iter().map(|region| region.path));
         if let Err(error) = remember_devices(&status.name, &paths) {
-            self.journal.note(format!("the devices are not remembered: {error}"));
+            self.journal.warn(format!("the devices are not remembered: {error}"));
         }
     }
 
@@ -234,6 +239,7 @@ impl Node {
         self.is_ending.store(true, Ordering::SeqCst);
         self.services.stop_all();
         self.jobs.stop();
+        self.trims.stop();
     }
 
     /// Carries out a request of this user; calls `tell` with the progress of long work.
@@ -281,6 +287,8 @@ impl Node {
                 self.jobs.stop();
                 answer(self.jobs.report())
             }
+            Request::Trim { device, wait } => answer(self.trim(device.as_deref(), wait, tell)?),
+            Request::CancelTrim => answer(self.cancel_trim()?),
             Request::Add { vdevs, is_forced, pm } => answer(self.add(&vdevs, is_forced, pm)?),
             Request::Remove { device } => answer(self.remove(&device)?),
             Request::Attach { to, device, is_forced, wait } => {

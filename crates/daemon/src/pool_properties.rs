@@ -9,7 +9,16 @@ use crate::protocol::Failure;
 
 const FAILMODE: &str = "failmode";
 const AUTOEXPAND: &str = "autoexpand";
+const AUTOTRIM: &str = "autotrim";
 const FEATURE: &str = "feature@";
+
+fn is_on(what: &'static str, value: &str) -> Result<bool, PoolError> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(PoolError::invalid(what, value)),
+    }
+}
 
 impl Node {
     pub(crate) fn pool_properties(&self) -> Vec<PropertyReport> {
@@ -28,7 +37,9 @@ impl Node {
         let failmode = report(FAILMODE.to_owned(), mode.name(), mode == FailMode::default());
         let autoexpand = if pool.is_expanding() { "on" } else { "off" };
         let autoexpand = report(AUTOEXPAND.to_owned(), autoexpand, !pool.is_expanding());
-        [autoexpand, failmode].into_iter().chain(Feature::ALL.map(feature)).collect()
+        let autotrim = if pool.is_trimming() { "on" } else { "off" };
+        let autotrim = report(AUTOTRIM.to_owned(), autotrim, !pool.is_trimming());
+        [autoexpand, autotrim, failmode].into_iter().chain(Feature::ALL.map(feature)).collect()
     }
 
     /// Durable on return.
@@ -40,18 +51,19 @@ impl Node {
                 pool.transact(|tx| pool.set_fail_mode(tx, mode))?
             }
             AUTOEXPAND => {
-                let is_on = match value {
-                    "on" => true,
-                    "off" => false,
-                    _ => return Err(PoolError::invalid("autoexpand (on, off)", value).into()),
-                };
+                let is_on = is_on("autoexpand (on, off)", value)?;
                 pool.transact(|tx| pool.set_expanding(tx, is_on))?
+            }
+            AUTOTRIM => {
+                let is_on = is_on("autotrim (on, off)", value)?;
+                pool.note_freed(is_on);
+                pool.transact(|tx| pool.set_trimming(tx, is_on))?
             }
             _ => {
                 let why = if property.starts_with(FEATURE) {
                     "a feature becomes active when it is used"
                 } else {
-                    "a pool has the properties autoexpand and failmode; those of datasets are set with \
+                    "a pool has the properties autoexpand, autotrim and failmode; those of datasets are set with \
                      `fastness dataset set`"
                 };
                 let text = format!("{property} cannot be set: {why}");
@@ -77,7 +89,7 @@ impl Node {
                 Ok(0) => {}
                 Ok(bytes) => self.journal.note(format!("{} has {bytes} bytes more", side.path)),
                 Err(error) => {
-                    self.journal.note(format!(
+                    self.journal.warn(format!(
                         "{} does not grow: {}",
                         side.path,
                         fastness_base::chain(&error)

@@ -137,6 +137,14 @@ pub enum Request {
     },
     /// Stops a running scrub or resilver.
     StopJob,
+    /// Discards what is free, of a device or of all; goes on after an import. With `wait`, answers when it
+    /// has ended. Answer: [`crate::JobReport`].
+    Trim {
+        device: Option<String>,
+        wait: bool,
+    },
+    /// Ends a trim. Answer: [`crate::JobReport`], if there was one since the import.
+    CancelTrim,
     /// Log devices that are persistent memory, or stand in for it, become the log.
     Add {
         vdevs: Vec<VdevRequest>,

@@ -42,6 +42,9 @@ pub struct PoolReport {
     pub used_bytes: u64,
     /// Space still available to data.
     pub free_bytes: u64,
+    /// By how much volumes without room of their own could outgrow what is free for them.
+    #[serde(default)]
+    pub overcommitted_bytes: u64,
     /// How the pool was imported, and what of it was found.
     pub found: String,
     /// What of the flushed data a crash of the process leaves.
@@ -62,6 +65,9 @@ pub struct PoolReport {
     pub served: Vec<ServedReport>,
     /// The running scrub or resilver, or the last one.
     pub job: Option<JobReport>,
+    /// The running trim, or the last one.
+    #[serde(default)]
+    pub trim: Option<JobReport>,
     /// The latest events, oldest first.
     pub events: Vec<EventReport>,
 }

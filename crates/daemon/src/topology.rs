@@ -44,7 +44,7 @@ impl Node {
         Ok(self.find_with_vdev(device)?.2)
     }
 
-    fn find_with_vdev(&self, device: &str) -> Result<(u16, VdevClass, DeviceStatus), Failure> {
+    pub(crate) fn find_with_vdev(&self, device: &str) -> Result<(u16, VdevClass, DeviceStatus), Failure> {
         let same = |path: &str| {
             let real = |path: &str| Path::new(path).canonicalize().ok();
             path == device || real(path).is_some_and(|path| Some(path) == real(device))

@@ -60,7 +60,7 @@ impl VolumeDisk {
         match self.volume.run(request) {
             Outcome::Done(Ok(())) => Ok(()),
             Outcome::Done(Err(error)) => {
-                self.journal.note(format!("{}: {}", self.volume.name(), chain(&error)));
+                self.journal.warn(format!("{}: {}", self.volume.name(), chain(&error)));
                 Err(DiskError::Io)
             }
             Outcome::Ended => Err(DiskError::Io),

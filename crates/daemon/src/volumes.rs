@@ -9,6 +9,7 @@ use crate::nbd::NbdService;
 use crate::node::Node;
 use crate::protocol::{AccessRequest, Failure};
 use crate::report::{Address, ServedReport};
+use crate::thick::of_new_volume;
 use crate::vhost::VhostService;
 
 /// Key stored with a volume's dataset: the addresses where an import serves it.
@@ -30,6 +31,7 @@ impl Node {
         properties: &[(String, String)],
         with_parents: bool,
     ) -> Result<(), Failure> {
+        let properties = &of_new_volume(properties, size_bytes)?;
         let options = VolumeOptions { properties: self.prepare(name, properties, with_parents)? };
         Volume::create(&self.store, name, size_bytes, &options)?;
         self.set_user_properties(name, properties)
@@ -43,7 +45,12 @@ impl Node {
         if size_bytes < volume.size_bytes() {
             self.refuse_in_use(Some(name), is_forced)?;
         }
+        let thick = self.thick_after_resize(volume.dataset(), size_bytes);
+        let grows = size_bytes > volume.size_bytes();
+        // A volume that is larger has its room before.
+        thick.filter(|_| grows).map_or(Ok(()), |bytes| self.set_thick(volume.dataset(), bytes))?;
         volume.resize(size_bytes)?;
+        thick.filter(|_| !grows).map_or(Ok(()), |bytes| self.set_thick(volume.dataset(), bytes))?;
         self.services.resized(volume.dataset().id());
         self.journal.note(format!(
             "{name} resized to {size_bytes} bytes; NBD clients see it when they connect again"
@@ -112,7 +119,7 @@ impl Node {
             let Ok(volume) = Volume::open(&self.store, &name) else { continue };
             for Kept { address, is_read_only, access } in self.kept(&volume) {
                 if let Err(error) = self.serve(&name, &address, &access, is_read_only, false) {
-                    self.journal.note(format!("{name} is not served: {}", chain(&error)));
+                    self.journal.fail(format!("{name} is not served: {}", chain(&error)));
                 }
             }
         }

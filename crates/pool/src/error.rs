@@ -10,6 +10,7 @@ use std::sync::Arc;
 use fastness_blkdev::BlockError;
 use fastness_remote::OpenError;
 
+pub use crate::error::words::Result;
 use crate::error::words::of_when;
 use crate::ids::{DatasetId, Guid, ObjectId, Place, Txg};
 
@@ -247,6 +248,19 @@ pub enum PoolError {
         /// What it could have.
         free_bytes: u64,
     },
+    /// A thick volume could not be overwritten as a whole after a snapshot.
+    #[error(
+        "{volume} has a refreservation: a snapshot needs its room once more, which is {wanted_bytes} bytes, \
+         and {free_bytes} are free; destroy something, add a device, or set refreservation=none"
+    )]
+    NoRoomForSnapshot {
+        /// The volume.
+        volume: String,
+        /// What would have to be kept in addition.
+        wanted_bytes: u64,
+        /// What is free and not kept for others.
+        free_bytes: u64,
+    },
     /// Bytes that do not match their checksum, on all copies.
     #[error("{what} at {place} is damaged on every copy")]
     Damaged {
@@ -384,17 +398,3 @@ pub enum PoolError {
         size_bytes: u64,
     },
 }
-
-impl PoolError {
-    /// A value that cannot be.
-    pub fn invalid(what: &'static str, value: impl ToString) -> PoolError {
-        PoolError::Invalid { what, value: value.to_string() }
-    }
-
-    pub(crate) fn bad_value(table: &'static str, what: impl ToString) -> PoolError {
-        PoolError::BadValue { table, what: what.to_string() }
-    }
-}
-
-/// Result of a pool's operation.
-pub type Result<T, E = PoolError> = std::result::Result<T, E>;

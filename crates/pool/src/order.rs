@@ -6,6 +6,7 @@
 //! | lock | what it guards | why it is there |
 //! |---|---|---|
 //! | `thread` | the handle of the txg thread | held until that thread has ended, which needs all others |
+//! | `trimming` | that one step of a trim runs | whoever closes the pool waits for it, and holds nothing |
 //! | `syncing` | that one txg at a time syncs | held while a whole txg goes to the vdevs |
 //! | `naming` | devices that come and go | held until the labels say so |
 //! | `log_io` | I/O on the log blocks of a vdev | held alone while sides change |
@@ -30,25 +31,26 @@
 
 /// See the table, as for all of them.
 pub(crate) const THREAD: u8 = 0;
-pub(crate) const SYNCING: u8 = 1;
-pub(crate) const NAMING: u8 = 2;
-pub(crate) const LOG_IO: u8 = 3;
-pub(crate) const HOOKS: u8 = 4;
-pub(crate) const NAMESPACE: u8 = 5;
-pub(crate) const OBJECTS: u8 = 6;
-pub(crate) const ROW: u8 = 7;
-pub(crate) const EFFECTIVE: u8 = 8;
-pub(crate) const ROWS: u8 = 9;
-pub(crate) const SETTINGS: u8 = 10;
-pub(crate) const CHANGES: u8 = 11;
-pub(crate) const REUSE: u8 = 12;
-pub(crate) const LOG: u8 = 13;
-pub(crate) const META: u8 = 14;
-pub(crate) const ALLOCATOR: u8 = 15;
-pub(crate) const NEXT_CLEARED: u8 = 16;
-pub(crate) const DAMAGE: u8 = 17;
-pub(crate) const SNAPSHOT: u8 = 18;
-pub(crate) const CONFIG: u8 = 19;
-pub(crate) const UBERBLOCK: u8 = 20;
-pub(crate) const PROGRESS: u8 = 21;
-pub(crate) const BASE: u8 = 22;
+pub(crate) const TRIMMING: u8 = 1;
+pub(crate) const SYNCING: u8 = 2;
+pub(crate) const NAMING: u8 = 3;
+pub(crate) const LOG_IO: u8 = 4;
+pub(crate) const HOOKS: u8 = 5;
+pub(crate) const NAMESPACE: u8 = 6;
+pub(crate) const OBJECTS: u8 = 7;
+pub(crate) const ROW: u8 = 8;
+pub(crate) const EFFECTIVE: u8 = 9;
+pub(crate) const ROWS: u8 = 10;
+pub(crate) const SETTINGS: u8 = 11;
+pub(crate) const CHANGES: u8 = 12;
+pub(crate) const REUSE: u8 = 13;
+pub(crate) const LOG: u8 = 14;
+pub(crate) const META: u8 = 15;
+pub(crate) const ALLOCATOR: u8 = 16;
+pub(crate) const NEXT_CLEARED: u8 = 17;
+pub(crate) const DAMAGE: u8 = 18;
+pub(crate) const SNAPSHOT: u8 = 19;
+pub(crate) const CONFIG: u8 = 20;
+pub(crate) const UBERBLOCK: u8 = 21;
+pub(crate) const PROGRESS: u8 = 22;
+pub(crate) const BASE: u8 = 23;

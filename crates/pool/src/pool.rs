@@ -248,8 +248,9 @@ impl Pool {
     }
 
     /// After [`PoolError::NoSpace`]: syncs what is unsynced, because what that frees or replaces can be
-    /// reused only once it is durable. `false`: nothing is unsynced, or nothing but the caller syncs; trying
-    /// again would not help. The caller must hold no transaction.
+    /// reused only once it is durable; and waits for space that a trim holds. `false`: there is none, and
+    /// nothing is unsynced, or nothing but the caller syncs; trying again would not help. The caller must
+    /// hold no transaction.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
@@ -262,7 +263,7 @@ impl Pool {
         if helps {
             self.wait_synced(newest)?;
         }
-        Ok(helps)
+        Ok(self.wait_trimmed() || helps)
     }
 
     /// Makes the open txg end soon, without waiting for it: something is being held until it is durable.
@@ -387,6 +388,8 @@ impl Pool {
             // A panic of the thread has already been reported.
             let _ = thread.join();
         }
+        // The step of a trim that runs is the last one.
+        drop(lock(&self.shared.space.trimming));
     }
 }
 

@@ -133,7 +133,11 @@ fn run(shape: Shape, seed: u64, met: &mut Met) {
                     "{seed}: {path} has a mirror, or is alone"
                 );
                 assert_eq!((path, expected), (format!("disk{index}"), newest));
-                assert!(lacks && found < Some(newest), "{seed}: refused although it has {newest}");
+                // It may have the mark of a txg that a power cut ended: the next import made another one.
+                assert!(
+                    lacks && found <= Some(newest),
+                    "{seed}: refused although it has {newest}: {found:?}"
+                );
                 met.refused += 1;
             }
             Err(error) => panic!("{seed}: {error:?}"),

@@ -97,7 +97,8 @@ fn is_below(name: &str, top: &str) -> bool {
 
 fn can_be(property: Property, value: u64) -> bool {
     match property {
-        Property::RecordSize | Property::VolBlockSize => false,
+        // The last one is for volumes.
+        Property::RecordSize | Property::VolBlockSize | Property::RefReservation => false,
         Property::LogBias | Property::ReadOnly => value < 2,
         Property::Sync | Property::Compression => value < 3,
         _ => true,

@@ -1,4 +1,4 @@
-//! Tags and operations that are damaged: refused with their place, or given up with consent, and nothing else.
+//! Tags and operations that are damaged: refused with their place, or given up with consent.
 
 mod support;
 

@@ -145,6 +145,6 @@ pub use fastness_pool::{
 // What a pool and its logs say about themselves.
 pub use fastness_pool::{
     DamagedBlock, DatasetHold, DatasetInfo, DeviceStatus, Difference, Place, PoolStatus, Pulse, Ratio,
-    ScrubReport, SnapshotInfo, is_user_property,
+    ScrubReport, SnapshotInfo, TrimPoint, is_user_property, thick_bytes,
 };
 pub use fastness_zil::{ClaimSummary, LogCause, StatsSnapshot};

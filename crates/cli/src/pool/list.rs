@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs};
 use crate::output::{fields, note};
+use crate::size::short;
 use crate::status::{job, log, outcome};
 use crate::table::table;
 
@@ -80,6 +81,7 @@ pub(super) fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Outcome> {
             ("pid", |pool| Cell::Number(u64::from(pool.pid))),
             ("failmode", |pool| Cell::text(&pool.failmode)),
             ("txg", |pool| Cell::Number(pool.synced_txg)),
+            ("overcommitted", |pool| Cell::Bytes(pool.overcommitted_bytes)),
         ],
         more: &|_, _| None,
         more_names: &[],
@@ -107,6 +109,19 @@ fn damaged(out: &mut dyn Write, pool: &PoolReport) -> Result<()> {
     Ok(())
 }
 
+/// Whether volumes could come to need more than there is, in words.
+pub(crate) fn overcommitted(pool: &PoolReport) -> Option<String> {
+    let bytes = pool.overcommitted_bytes;
+    (bytes > 0).then(|| {
+        format!(
+            "if all volumes of {} were written to the end, {} would be missing: add a device, or keep room for \
+             those that need it (`fastness dataset set refreservation=auto VOLUME`)",
+            pool.name,
+            short(bytes)
+        )
+    })
+}
+
 fn none(pools: &[PoolReport]) {
     if pools.is_empty() {
         note("no pool is running");
@@ -118,7 +133,9 @@ pub(super) fn show(out: &mut dyn Write, pool: &PoolReport) -> Result<()> {
     let mut rows = vec![("pool", pool.name.clone()), ("state", pool.state.clone())];
     rows.push(("found", pool.found.clone()));
     rows.extend(pool.advice.clone().map(|advice| ("to do", advice)));
+    rows.extend(overcommitted(pool).map(|text| ("warning", text)));
     rows.extend(pool.job.as_ref().map(|report| ("job", job(report))));
+    rows.extend(pool.trim.as_ref().map(|report| ("trim", job(report))));
     rows.extend(pool.log.as_ref().map(|report| ("log", log(report))));
     fields(out, &rows)?;
     writeln!(out)?;

@@ -5,8 +5,9 @@ mod events;
 mod history;
 mod import;
 mod labelclear;
-mod list;
+pub(crate) mod list;
 mod properties;
+mod trim;
 mod vdevs;
 
 pub(crate) use import::importable;
@@ -87,6 +88,9 @@ pub(crate) enum PoolCommand {
     /// Read every copy of everything, and rewrite wrong copies
     #[command(after_help = SCRUB)]
     Scrub(ScrubArgs),
+    /// Tell the devices which space is free
+    #[command(after_help = trim::HELP)]
+    Trim(trim::TrimArgs),
     /// Compare allocated with referenced space; exit code 1 if they differ
     Check(CheckArgs),
     /// Resume a suspended pool whose devices are back; nothing in its memory is lost. Of any other pool, set
@@ -303,6 +307,7 @@ pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> Result<Outcome> 
             Ok(Outcome::Clean)
         }
         PoolCommand::Scrub(ScrubArgs { pool, wait, .. }) => long(&pool, &Request::Scrub { wait }, wait, out),
+        PoolCommand::Trim(args) => trim::run(args, out),
         PoolCommand::Check(args) => check(args, out),
         PoolCommand::Clear { pool, device, degraded } => {
             done(&pool, &Request::Clear { is_degraded: degraded, device })

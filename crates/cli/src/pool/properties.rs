@@ -14,6 +14,7 @@ use crate::pool::{assignments_first, done};
 pub(super) const HELP: &str = "\
 Properties:
   autoexpand     off | on             use devices that have grown at each import; without it, `pool online -e`
+  autotrim       off | on             discard what is freed on the devices; `pool trim` does it for all that is free
   failmode       wait | continue      requests while the pool is suspended: wait for `fastness pool clear`, or fail
   feature@NAME   enabled | active     whether the pool's contents need a program that knows NAME; read-only
 Examples:

@@ -118,7 +118,7 @@ impl NbdListener {
             }
         });
         let thread = Mutex::new(Some(thread.map_err(|error| Failure::new(ErrorKind::Retry, &error))?));
-        tls.iter().flat_map(Tls::warnings).for_each(|warning| journal.note(warning.clone()));
+        tls.iter().flat_map(Tls::warnings).for_each(|warning| journal.warn(warning.clone()));
         Ok(Arc::new(NbdListener { address, access: request.clone(), tls, shelf, server, thread }))
     }
 

@@ -51,7 +51,7 @@ fn prepare(path: &Path, journal: &Journal) -> Result<(), Failure> {
     match found {
         MountPoint::Empty => Ok(()),
         MountPoint::NotEmpty => {
-            journal.note(format!("{} is not empty; the mount hides what is in it", path.display()));
+            journal.warn(format!("{} is not empty; the mount hides what is in it", path.display()));
             Ok(())
         }
         MountPoint::Mounted | MountPoint::Stale => Err(Failure::refuse(
@@ -119,7 +119,7 @@ impl MountService {
         }
         match unmount(&self.path, Unmount::Clean) {
             Err(MountError::Busy(_)) if is_forced => {
-                journal.note(format!("{path} was in use: it is detached, and programs in it get errors"));
+                journal.warn(format!("{path} was in use: it is detached, and programs in it get errors"));
                 fs.end();
                 unmount(&self.path, Unmount::Force).map_err(|error| failed(&error))?;
             }
@@ -133,7 +133,7 @@ impl MountService {
         if self.session.wait(Some(PATIENCE)) {
             self.tidy();
         } else {
-            self.adapter.journal.note(format!("{}: a request has not ended", self.path.display()));
+            self.adapter.journal.warn(format!("{}: a request has not ended", self.path.display()));
         }
     }
 
@@ -196,7 +196,7 @@ impl Service for MountService {
         if self.session.has_ended() {
             self.tidy_when_all_is_answered();
         } else if let Err(error) = self.end(true) {
-            self.adapter.journal.note(format!("{}: {error}", self.path.display()));
+            self.adapter.journal.warn(format!("{}: {error}", self.path.display()));
         }
         self.adapter.fs.end();
     }

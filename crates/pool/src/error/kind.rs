@@ -19,9 +19,10 @@ impl PoolError {
             | PoolError::NoUberblock { .. }
             | PoolError::BadValue { .. }
             | PoolError::Engine(_) => ErrorKind::Corrupt,
-            PoolError::NoSpace { .. } | PoolError::MetadataTooLarge | PoolError::Reservation { .. } => {
-                ErrorKind::NoSpace
-            }
+            PoolError::NoSpace { .. }
+            | PoolError::MetadataTooLarge
+            | PoolError::Reservation { .. }
+            | PoolError::NoRoomForSnapshot { .. } => ErrorKind::NoSpace,
             PoolError::Panicked { .. } => ErrorKind::Bug,
             PoolError::Suspended { .. } | PoolError::Closed => ErrorKind::Closed,
             PoolError::MissingDevice { .. }

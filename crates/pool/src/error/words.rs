@@ -1,5 +1,6 @@
 //! Parts of messages.
 
+use crate::error::PoolError;
 use crate::ids::Txg;
 
 /// When a device or region was left behind, in words.
@@ -11,5 +12,19 @@ pub(super) fn of_when(found: Option<Txg>, expected: Txg) -> String {
         }
         Some(found) => format!("from another import of the pool: its {found} is not that of the others"),
         None => format!("from earlier: it does not say which txg it has, and the others have {expected}"),
+    }
+}
+
+/// Result of a pool's operation.
+pub type Result<T, E = PoolError> = std::result::Result<T, E>;
+
+impl PoolError {
+    /// A value that cannot be.
+    pub fn invalid(what: &'static str, value: impl ToString) -> PoolError {
+        PoolError::Invalid { what, value: value.to_string() }
+    }
+
+    pub(crate) fn bad_value(table: &'static str, what: impl ToString) -> PoolError {
+        PoolError::BadValue { table, what: what.to_string() }
     }
 }

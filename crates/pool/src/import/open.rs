@@ -18,7 +18,7 @@ use crate::metadata::file::MetaFile;
 use crate::metadata::references;
 use crate::metadata::snapshot::Snapshot;
 use crate::metadata::tables::{
-    self, CLEARED, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, USAGE,
+    self, AUX, CLEARED, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, USAGE,
 };
 use crate::namespace::created::{CREATED, now};
 use crate::namespace::names::check_component;
@@ -29,6 +29,7 @@ use crate::objects::object::RANGE_BYTES;
 use crate::pool::Pool;
 use crate::space::alloc::Allocator;
 use crate::space::room::Room;
+use crate::space::thick;
 use crate::state::Shared;
 use crate::state::cache::Blocks;
 use crate::state::datasets::{DatasetCore, Datasets, Namespace};
@@ -276,11 +277,18 @@ fn load_rows(
         ));
     }
     namespace.next_id = numbers.get(tables::NEXT_DATASET)?.map_or(1, |next| next.value());
-    let usage = transaction.open_table(USAGE)?;
+    let (usage, aux) = (transaction.open_table(USAGE)?, transaction.open_table(AUX)?);
     for row in transaction.open_table(DATASETS)?.iter()? {
         let (id, row) = row?;
         let usage = usage.get(id.value())?.map_or((1, 0), |usage| usage.value());
         add_dataset(namespace, id.value(), DatasetRow::decode(row.value())?, usage, branches);
+        let core = &namespace.by_id[&id.value()];
+        if core.thick_bytes() > 0
+            && let Some(pinned) = aux.get((id.value(), thick::PINNED))?
+            && let Some(bytes) = thick::decode(pinned.value())
+        {
+            core.pinned_bytes.store(bytes, Ordering::SeqCst);
+        }
     }
     if let Some(root) = namespace.root() {
         namespace.refresh(root);

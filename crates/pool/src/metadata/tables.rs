@@ -169,14 +169,19 @@ pub(crate) struct DatasetRow {
 impl DatasetRow {
     /// Whether it has a quota or a reservation.
     pub(crate) fn has_limit(&self) -> bool {
-        [Property::Quota, Property::Reservation].iter().any(|p| self.values.get(*p).unwrap_or(0) > 0)
+        let limits = [Property::Quota, Property::Reservation, Property::RefReservation];
+        limits.iter().any(|p| self.values.get(*p).unwrap_or(0) > 0)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         out.u64(self.parent).text(&self.name).u8(self.kind.to_byte());
         for property in Property::ALL {
-            out.option(self.values.get(property));
+            let value = self.values.get(property);
+            // The last one is newer than the others, and most datasets do not have it.
+            if property != Property::RefReservation || value.is_some() {
+                out.option(value);
+            }
         }
         out.bytes
     }
@@ -188,7 +193,8 @@ impl DatasetRow {
             let kind = DatasetKind::from_byte(input.u8()?);
             let mut values = Values::default();
             for property in Property::ALL {
-                let value = input.option()?;
+                let is_missing = property == Property::RefReservation && input.is_empty();
+                let value = if is_missing { None } else { input.option()? };
                 if value.is_some_and(|value| property.check(value).is_err()) {
                     return None;
                 }

@@ -64,6 +64,11 @@ impl Shared {
         if let Some(bytes) = values.get(Property::Reservation) {
             self.check_reservation(namespace, (name, None), bytes)?;
         }
+        if let Some(bytes) = values.get(Property::RefReservation) {
+            let own = values.get(Property::VolBlockSize);
+            let block_bytes = own.unwrap_or(Property::VolBlockSize.default_value());
+            self.check_thick(namespace, (name, None), bytes, block_bytes)?;
+        }
         self.reserve_rows(&mut self.txgs.changes(tx.txg()), new.charge, tx.claim(new.claim))?;
         let id = namespace.next_id;
         namespace.next_id += 1;

@@ -1,7 +1,7 @@
 //! Properties and features of a pool in use.
 
 use crate::error::{PoolError, Result};
-use crate::namespace::settings::{AUTOEXPAND, FAILMODE, FailMode, Feature, SETTINGS, Settings};
+use crate::namespace::settings::{AUTOEXPAND, AUTOTRIM, FAILMODE, FailMode, Feature, SETTINGS, Settings};
 use crate::pool::{Pool, Tx};
 use crate::state::Shared;
 use fastness_sync::order::{lock, read};
@@ -19,6 +19,14 @@ impl Shared {
         self.txgs.changes(tx.txg()).aux.insert((root, SETTINGS.to_vec()), Some(next.encode()));
         *settings = (tx.txg(), next);
         Ok(())
+    }
+
+    /// As [`activate`](Self::activate), or says that only a newer txg may do it.
+    pub(super) fn need(&self, tx: &Tx, feature: Feature) -> Result<()> {
+        match self.activate(tx, feature) {
+            true => Ok(()),
+            false => Err(PoolError::Overtaken { txg: tx.txg(), newest: self.txgs.pipeline.open_txg() }),
+        }
     }
 
     /// Records that the media need a feature, at the latest with the transaction. `false` if only a newer txg
@@ -63,6 +71,21 @@ impl Pool {
     pub fn set_expanding(&self, tx: &Tx, is_expanding: bool) -> Result<()> {
         self.shared.change_settings(tx, |settings| {
             settings.properties.insert(AUTOEXPAND.to_owned(), u64::from(is_expanding));
+        })
+    }
+
+    /// Whether what is freed is to be discarded without being told; its owner does that.
+    pub fn is_trimming(&self) -> bool {
+        lock(&self.shared.datasets.settings).1.is_trimming()
+    }
+
+    /// Sets whether what is freed is to be discarded; durable with the transaction.
+    ///
+    /// # Errors
+    /// [`PoolError::Overtaken`].
+    pub fn set_trimming(&self, tx: &Tx, is_trimming: bool) -> Result<()> {
+        self.shared.change_settings(tx, |settings| {
+            settings.properties.insert(AUTOTRIM.to_owned(), u64::from(is_trimming));
         })
     }
 

@@ -9,9 +9,11 @@ use crate::metadata::tables::{DatasetKind, DatasetRow};
 use crate::namespace::add::New;
 use crate::namespace::names::split;
 use crate::namespace::props::{Compression, LogBias, Property, SyncMode, Values};
+use crate::namespace::settings::Feature;
 use crate::pool::{Pool, Tx};
 use crate::rows::layer::Rows;
 use crate::space::room::{Charge, Claim};
+use crate::space::thick::check_kind;
 use crate::state::Shared;
 use crate::state::datasets::{DatasetCore, Namespace};
 use crate::txg::freeing::WHOLE_DATASET;
@@ -61,6 +63,8 @@ impl DatasetCore {
             is_destroyed: AtomicBool::new(false),
             base: Mutex::default(),
             has_snapshots: AtomicBool::new(false),
+            pinned_bytes: AtomicU64::new(used_bytes),
+            pinned_txg: AtomicU64::new(0),
             is_rolled_back: AtomicBool::new(false),
         }
     }
@@ -123,6 +127,10 @@ impl Pool {
         kind.check()?;
         if kind == DatasetKind::Snapshot {
             return Err(PoolError::invalid("kind of a new dataset", kind));
+        }
+        if properties.iter().any(|(property, _)| *property == Property::RefReservation) {
+            check_kind(kind, name)?;
+            self.shared.need(tx, Feature::ThickVolumes)?;
         }
         let mut namespace = write(&self.shared.datasets.namespace);
         let (charge, claim) = (Charge::dataset(), Claim::Data);

@@ -60,6 +60,9 @@ impl Pool {
             let base = origin(of_clone.core(), clone)?;
             let charge = self.charge_of_promotion(ids[0], base, &namespace)?;
             check_names(&namespace, ids[0], base)?;
+            for core in [of_clone.core(), of_volume.core()] {
+                self.shared.check_thick_snapshot(&namespace, core)?;
+            }
             let aux = self.shared.tables.explained(self.aux_of(ids))?;
             self.shared.reserve_rows(
                 &mut self.shared.txgs.changes(tx.txg()),
@@ -74,6 +77,7 @@ impl Pool {
                     self.put_aux_of(tx, *id, key, None);
                 }
             }
+            [of_clone.core(), of_volume.core()].iter().for_each(|core| core.pin_all(tx.txg()));
             let change = BranchChange::Promote { clone: ids[0], base };
             self.shared.txgs.changes(tx.txg()).branches.push(change);
             Ok(base)

@@ -56,9 +56,11 @@ pub enum Property {
     Quota,
     /// Bytes that are kept free for the dataset and those below it. Not inherited.
     Reservation,
+    /// Bytes of data that a volume is sure to find room for, without its snapshots (`thick`). Not inherited.
+    RefReservation,
 }
 
-const COUNT: usize = 8;
+const COUNT: usize = 9;
 
 impl Property {
     /// All of them.
@@ -71,6 +73,7 @@ impl Property {
         Property::ReadOnly,
         Property::Quota,
         Property::Reservation,
+        Property::RefReservation,
     ];
 
     /// Name as on a command line.
@@ -84,6 +87,7 @@ impl Property {
             Property::ReadOnly => "readonly",
             Property::Quota => "quota",
             Property::Reservation => "reservation",
+            Property::RefReservation => "refreservation",
         }
     }
 
@@ -98,7 +102,10 @@ impl Property {
 
     /// Whether a dataset without a value has its parent's.
     pub fn is_inherited(self) -> bool {
-        !matches!(self, Property::VolBlockSize | Property::Quota | Property::Reservation)
+        !matches!(
+            self,
+            Property::VolBlockSize | Property::Quota | Property::Reservation | Property::RefReservation
+        )
     }
 
     fn words(self) -> &'static [&'static str] {
@@ -140,7 +147,7 @@ impl Property {
             Property::RecordSize | Property::VolBlockSize => {
                 value.is_power_of_two() && (512..=1 << 20).contains(&value)
             }
-            Property::Quota | Property::Reservation => true,
+            Property::Quota | Property::Reservation | Property::RefReservation => true,
             _ => (value as usize) < self.words().len(),
         };
         if is_valid { Ok(()) } else { Err(PoolError::invalid(self.name(), value)) }
@@ -242,6 +249,7 @@ mod tests {
             (Property::ReadOnly, "on", 1),
             (Property::Quota, "none", 0),
             (Property::Quota, "3G", 3 << 30),
+            (Property::RefReservation, "8M", 8 << 20),
         ] {
             assert_eq!(property.parse(text).unwrap(), value, "{text}");
             assert_eq!(property.format(value), text);

@@ -50,7 +50,7 @@ impl Pool {
     /// [`PoolError::Invalid`] for what is not being received; those of [`snapshot`](Self::snapshot). Nothing
     /// was changed then.
     pub fn complete(&self, tx: &Tx, snapshot: &str, guid: Guid, keys: &[&[u8]]) -> Result<()> {
-        self.need(tx, Feature::Snapshots)?;
+        self.shared.need(tx, Feature::Snapshots)?;
         let mut namespace = write(&self.shared.datasets.namespace);
         namespace.check_order(tx.txg())?;
         let name = snapshot.split('@').next().unwrap_or_default();
@@ -88,7 +88,8 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotNewest`], [`PoolError::ChangedSince`]; [`PoolError::HasClones`] and
     /// [`PoolError::Busy`] of the volume or of newer snapshots; [`PoolError::Exists`],
-    /// [`PoolError::NoSpace`]; those of a sync. Nothing was changed, unless the sync failed.
+    /// [`PoolError::NoSpace`], [`PoolError::NoRoomForSnapshot`] of a thick volume; those of a sync. Nothing
+    /// was changed, unless the sync failed.
     pub fn absorb(&self, snapshot: &str, guid: Guid, is_forced: bool) -> Result<Txg> {
         let (name, _) = split(snapshot)?;
         let (received, volume) = self.close_received(name)?;
@@ -98,7 +99,7 @@ impl Pool {
             self.sync()?;
         }
         let ((), txg) = self.transact(|tx| {
-            self.need(tx, Feature::Snapshots)?;
+            self.shared.need(tx, Feature::Snapshots)?;
             let mut namespace = write(&self.shared.datasets.namespace);
             namespace.check_order(tx.txg())?;
             let (core, base) = base_of(&namespace, received.core())?;
@@ -108,6 +109,7 @@ impl Pool {
             }
             let newer = newer(&namespace, base);
             newer.iter().try_for_each(|core| check_unneeded(&namespace, core))?;
+            self.shared.check_thick_snapshot(&namespace, volume.core())?;
             let charge = self.charge_of_promotion(ids[0], base, &namespace)?
                 + charge_of_gone() * (newer.len() as u64 + 1);
             // The snapshot's own is taken when that is made, whatever is left.

@@ -4,8 +4,10 @@ use crate::error::{PoolError, Result};
 use crate::metadata::tables::DatasetKind;
 use crate::namespace::dataset::Dataset;
 use crate::namespace::props::Property;
+use crate::namespace::settings::Feature;
 use crate::namespace::user::UserChanges;
 use crate::pool::Tx;
+use crate::space::thick::check_kind;
 use fastness_sync::order::write;
 
 impl Dataset {
@@ -34,8 +36,14 @@ impl Dataset {
                 return Err(PoolError::invalid("property to change", property.name()));
             }
         }
-        // Before the namespace is locked: it may read from the vdevs.
+        // Before the namespace is locked: this may read from the vdevs.
         self.shared.check_users(users)?;
+        let thick = values.iter().find(|(property, _)| *property == Property::RefReservation);
+        let thick = thick.and_then(|(_, value)| *value);
+        if thick.is_some() {
+            check_kind(self.kind(), &self.name())?;
+            self.shared.need(tx, Feature::ThickVolumes)?;
+        }
         let mut namespace = write(&self.shared.datasets.namespace);
         namespace.check_order(tx.txg())?;
         self.check_exists()?;
@@ -45,6 +53,10 @@ impl Dataset {
                 self.shared.check_reservation(&namespace, (&name, Some(self.core.id.0)), *bytes)?;
             }
         }
+        if let Some(bytes) = thick {
+            let name = namespace.path(self.core.id.0);
+            self.shared.check_thick(&namespace, (&name, Some(&self.core)), bytes, 0)?;
+        }
         self.store_users(tx, users)?;
         if values.is_empty() {
             return Ok(());
@@ -53,6 +65,11 @@ impl Dataset {
             let mut row = write(&self.core.row);
             values.iter().for_each(|(property, value)| row.values.set(*property, *value));
             self.shared.note_dataset(&mut namespace, tx, self.core.id.0, Some(&row));
+        }
+        if thick.is_some() {
+            // What its snapshots have is not known: as if there were a new one.
+            self.core.pin_all(tx.txg());
+            self.shared.txgs.changes(tx.txg()).pinning.insert(self.core.id.0);
         }
         namespace.refresh(self.core.id.0);
         self.shared.datasets.count_limits(&namespace);

@@ -25,6 +25,7 @@ const FEATURE: u8 = 2;
 const READ_ONLY_COMPATIBLE: u8 = 1;
 pub(super) const FAILMODE: &str = "failmode";
 pub(super) const AUTOEXPAND: &str = "autoexpand";
+pub(super) const AUTOTRIM: &str = "autotrim";
 
 /// What happens to requests when a txg could not be made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,16 +71,19 @@ pub enum Feature {
     Clones,
     /// File systems have had snapshots: rows and objects as they were are kept beside the current ones.
     FileSystemSnapshots,
+    /// Volumes have room of their own, and what snapshots have of them is counted (`thick`).
+    ThickVolumes,
 }
 
 impl Feature {
     /// All features that this program knows.
-    pub const ALL: [Feature; 5] = [
+    pub const ALL: [Feature; 6] = [
         Feature::LogDevice,
         Feature::SharedBlocks,
         Feature::Snapshots,
         Feature::Clones,
         Feature::FileSystemSnapshots,
+        Feature::ThickVolumes,
     ];
 
     /// Name as stored.
@@ -90,6 +94,7 @@ impl Feature {
             Feature::Snapshots => "snapshots",
             Feature::Clones => "clones",
             Feature::FileSystemSnapshots => "file_system_snapshots",
+            Feature::ThickVolumes => "thick_volumes",
         }
     }
 
@@ -97,7 +102,7 @@ impl Feature {
     /// always is.
     pub(super) fn is_read_only_compatible(self) -> bool {
         match self {
-            Feature::LogDevice | Feature::SharedBlocks => true,
+            Feature::LogDevice | Feature::SharedBlocks | Feature::ThickVolumes => true,
             Feature::Snapshots | Feature::FileSystemSnapshots => true,
             Feature::Clones => false,
         }
@@ -203,6 +208,10 @@ impl Settings {
 
     pub(super) fn is_expanding(&self) -> bool {
         self.properties.get(AUTOEXPAND) == Some(&1)
+    }
+
+    pub(super) fn is_trimming(&self) -> bool {
+        self.properties.get(AUTOTRIM) == Some(&1)
     }
 
     pub(super) fn fail_mode(&self) -> FailMode {

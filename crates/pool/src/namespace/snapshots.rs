@@ -98,13 +98,16 @@ impl Pool {
         let shared = &self.shared;
         // Before the namespace is locked, which this reads.
         let kind = self.dataset(split(name)?.0)?.kind();
-        self.need(tx, Feature::Snapshots)?;
+        shared.need(tx, Feature::Snapshots)?;
         let of_files = kind == DatasetKind::Filesystem;
         if of_files {
-            self.need(tx, Feature::FileSystemSnapshots)?;
+            shared.need(tx, Feature::FileSystemSnapshots)?;
         }
         let (volume, core) = {
             let mut namespace = write(&shared.datasets.namespace);
+            if let Some(found) = namespace.find(split(name)?.0) {
+                shared.check_thick_snapshot(&namespace, &found)?;
+            }
             self.add_snapshot(&mut namespace, tx, (name, kind), Guid::random(), Claim::Data)?
         };
         match of_files {
@@ -153,6 +156,7 @@ impl Pool {
         changes.branches.push(BranchChange::Snapshot { id: core.id.0, branch, of_files });
         changes.aux.insert((core.id.0, GUID.to_vec()), Some(guid.0.to_le_bytes().to_vec()));
         drop(changes);
+        found.pin_all(tx.txg());
         Ok((found, core))
     }
 
@@ -200,7 +204,10 @@ impl Pool {
         kind: DatasetKind,
     ) -> Result<Dataset> {
         let shared = &self.shared;
-        self.need(tx, Feature::Clones)?;
+        shared.need(tx, Feature::Clones)?;
+        if properties.iter().any(|(property, _)| *property == Property::RefReservation) {
+            shared.need(tx, Feature::ThickVolumes)?;
+        }
         let mut namespace = write(&shared.datasets.namespace);
         let (from, base) = self.durable(&namespace, snapshot)?;
         check_of_volume(&namespace, &from, "snapshot to clone (of a volume; file systems have no clones)")?;
@@ -235,14 +242,6 @@ impl Pool {
         drop(changes);
         shared.remove_snapshot(&mut namespace, tx, &core);
         Ok(())
-    }
-
-    /// Records that the media need a feature.
-    pub(super) fn need(&self, tx: &Tx, feature: Feature) -> Result<()> {
-        match self.shared.activate(tx, feature) {
-            true => Ok(()),
-            false => Err(PoolError::Overtaken { txg: tx.txg(), newest: self.open_txg() }),
-        }
     }
 
     /// A snapshot that is durable, and where it begins.

@@ -17,10 +17,12 @@
 mod bits;
 mod full;
 mod grow;
+pub(crate) mod hold;
 mod log;
 mod row;
+mod units;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
@@ -58,6 +60,8 @@ struct Space {
     free: u64,
     /// Units that the syncing txg has taken.
     taken: u64,
+    /// Units that are held, and count as free.
+    held: u64,
     /// Its device has no space for new places: nothing is allocated here.
     is_full: bool,
     regions: Vec<Slot>,
@@ -76,6 +80,7 @@ impl Space {
             units,
             free: units,
             taken: 0,
+            held: 0,
             is_full: false,
             regions,
             data_cursor: 0,
@@ -216,6 +221,8 @@ pub(crate) struct Allocator {
     synced_free_bytes: u64,
     /// What was taken since the attempt began.
     attempt: Option<Vec<Span>>,
+    /// What was freed, if that is noted.
+    noted: Option<VecDeque<Span>>,
 }
 
 impl Allocator {
@@ -363,6 +370,7 @@ impl Allocator {
             let at = place.unit % REGION_UNITS;
             assert!((at..at + units).all(|at| region.busy.get(at)), "{place} is freed twice");
             space.unmark(place.unit, units);
+            self.note_freed(Span { place, units });
         }
     }
 
@@ -375,22 +383,6 @@ impl Allocator {
             }
         }
         rows
-    }
-
-    /// Units that hold data, for a full check.
-    pub(crate) fn data_units(&self) -> impl Iterator<Item = Place> + '_ {
-        self.spaces.iter().flat_map(|(id, space)| {
-            space.regions.iter().enumerate().flat_map(move |(index, region)| {
-                let set = move |at: &u64| match region {
-                    Slot::Empty => false,
-                    Slot::Full => true,
-                    Slot::Mixed(region) => region.data.get(*at),
-                };
-                (0..REGION_UNITS)
-                    .filter(set)
-                    .map(move |at| Place { vdev: *id, unit: index as u64 * REGION_UNITS + at })
-            })
-        })
     }
 }
 

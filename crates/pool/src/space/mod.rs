@@ -5,9 +5,11 @@
 //! elsewhere  a step of a sync once more, if a device is full
 //! reserve    reserving room in the pool and in quotas
 //! room       what changes reserve, and why every txg finds room
+//! thick      volumes with room of their own
 //! ```
 
 pub(crate) mod alloc;
 pub(crate) mod elsewhere;
 pub(crate) mod reserve;
 pub(crate) mod room;
+pub(crate) mod thick;

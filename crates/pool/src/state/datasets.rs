@@ -42,6 +42,10 @@ pub(crate) struct DatasetCore {
     pub(crate) base: Mutex<Option<Base>, { order::BASE }>,
     /// Whether it may have snapshots: a row that changes may have to be kept for them.
     pub(crate) has_snapshots: AtomicBool,
+    /// Bytes that snapshots have of what it owns, at least (`thick`); known of a thick volume only.
+    pub(crate) pinned_bytes: AtomicU64,
+    /// The newest txg that was asked to pin all that it owns.
+    pub(crate) pinned_txg: AtomicU64,
     /// Whether it is being rolled back or promoted: nothing may open it.
     pub(crate) is_rolled_back: AtomicBool,
 }
@@ -165,12 +169,15 @@ impl Namespace {
             next = read(&core.row).parent;
         }
         let others = self.by_id.values().filter(|core| !above.contains(&core.id.0));
-        others
-            .map(|core| {
-                let reserved = read(&core.row).values.get(Property::Reservation).unwrap_or(0);
-                if reserved == 0 { 0 } else { reserved.saturating_sub(self.referenced(core.id.0, true)) }
-            })
-            .sum()
+        let reserved = others.map(|core| {
+            let reserved = read(&core.row).values.get(Property::Reservation).unwrap_or(0);
+            if reserved == 0 {
+                return 0;
+            }
+            let thick = self.tree(core.id.0).into_iter().map(|id| self.thick_kept(&self.by_id[&id]));
+            reserved.saturating_sub(self.referenced(core.id.0, true)).saturating_sub(thick.sum())
+        });
+        reserved.fold(self.thick_kept_for_others(id), u64::saturating_add)
     }
 
     pub(crate) fn count_limits(&self) -> u64 {

@@ -21,6 +21,8 @@ pub(crate) struct Space {
     /// Held shared while blocks of a snapshot are read without an object's lock; exclusively while freed
     /// space is made available again.
     pub(crate) reuse: RwLock<(), { order::REUSE }>,
+    /// Held while a step of a trim discards what is free.
+    pub(crate) trimming: Mutex<(), { order::TRIMMING }>,
     /// Whether several blocks may be stored in one place (`copied`).
     pub(crate) has_shared: AtomicBool,
 }
@@ -33,7 +35,8 @@ impl Space {
         has_shared: bool,
     ) -> Space {
         let has_shared = AtomicBool::new(has_shared);
-        Space { allocator, room, log: Mutex::new(log), reuse: RwLock::new(()), has_shared }
+        let (log, reuse, trimming) = (Mutex::new(log), RwLock::new(()), Mutex::new(()));
+        Space { allocator, room, log, reuse, trimming, has_shared }
     }
 }
 

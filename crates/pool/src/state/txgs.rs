@@ -1,6 +1,6 @@
 //! Transaction groups: what the unsynced ones have changed, and who has a word in each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastness_sync::MutexGuard;
@@ -63,6 +63,8 @@ pub(crate) struct TxgChanges {
     pub(crate) doomed: Vec<(u64, u64, u64)>,
     /// Snapshots and clones, in order.
     pub(crate) branches: Vec<BranchChange>,
+    /// Volumes all of whose space counts as that of snapshots (`thick`).
+    pub(crate) pinning: BTreeSet<u64>,
     /// Whether the list of damaged blocks has changed.
     pub(crate) has_damage: bool,
     /// What these may take, on top of what layers were charged.

@@ -55,6 +55,8 @@ pub(crate) struct Freeing<'a> {
     pub(crate) reserved: i64,
     /// Dataset → change of used bytes.
     pub(crate) usage: BTreeMap<u64, i64>,
+    /// Dataset → bytes that were freed because snapshots went.
+    pub(crate) pruned: BTreeMap<u64, i64>,
     /// Dataset → change of the bytes that it shows.
     pub(super) shown: BTreeMap<u64, i64>,
 }
@@ -82,6 +84,7 @@ impl<'a> Freeing<'a> {
             rows,
             reserved,
             usage: BTreeMap::new(),
+            pruned: BTreeMap::new(),
             shown: BTreeMap::new(),
         }
     }

@@ -117,6 +117,7 @@ impl Freeing<'_> {
         }
         if freed > 0 {
             *self.usage.entry(key.0).or_default() -= freed;
+            *self.pruned.entry(key.0).or_default() += freed;
         }
         Ok(())
     }

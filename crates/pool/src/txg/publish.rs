@@ -15,6 +15,7 @@ use crate::metadata::snapshot::Snapshot;
 use crate::objects::cleared::Cleared;
 use crate::objects::object::{ObjectCore, RANGE_BYTES};
 use crate::space::room::Charge;
+use crate::space::thick::show_pinned;
 use crate::state::Shared;
 use crate::txg::dirty::Dirty;
 use crate::txg::sync::Outcome;
@@ -28,11 +29,13 @@ impl Shared {
     /// The txg is durable: shows it to readers, drops its layers, and makes the space that it freed
     /// available.
     pub(crate) fn publish(&self, txg: Txg, outcome: Outcome) -> Result<()> {
-        let Outcome { dirty, rows, cleared, branches, replaced, used, reserved } = outcome;
+        let Outcome { dirty, rows, cleared, branches, replaced, used, pinned, reserved } = outcome;
         write(&self.datasets.namespace).going.retain(|_, (destroyed, _)| *destroyed > txg);
         // What it has taken is used before it is not reserved any more: nobody may see neither.
         self.note_taken();
-        used.iter().for_each(|(dataset, used)| dataset.used_bytes.store(*used, Ordering::SeqCst));
+        show_pinned(txg, &pinned, || {
+            used.iter().for_each(|(dataset, used)| dataset.used_bytes.store(*used, Ordering::SeqCst));
+        });
         self.show(cleared, branches)?;
         replaced.iter().for_each(|id| self.forget_dataset(*id, txg));
         for Dirty { core, layer, bytes } in dirty {

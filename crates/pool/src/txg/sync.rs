@@ -31,6 +31,7 @@ use crate::objects::extent::{Extent, GROUP_BLOCKS};
 use crate::objects::object::ObjectCore;
 use crate::panics::caught;
 use crate::rows::dirty::DirtyRows;
+use crate::space::thick::Pinned;
 use crate::state::Shared;
 use crate::state::datasets::DatasetCore;
 use crate::state::txgs::{HookChanges, TxgChanges};
@@ -50,6 +51,8 @@ pub(crate) struct Outcome {
     pub(crate) replaced: Vec<DatasetId>,
     /// Datasets with what they then use.
     pub(crate) used: Vec<(Arc<DatasetCore>, u64)>,
+    /// Thick volumes with what snapshots then have of them.
+    pub(crate) pinned: Pinned,
     /// What was reserved for it, on top of what layers were charged.
     pub(crate) reserved: i64,
 }
@@ -126,6 +129,7 @@ impl Shared {
         }
         freeing.free_some()?;
         let used = self.store_usage(txg, &transaction, &freeing.usage)?;
+        let pinned = self.store_pinned(txg, &transaction, changes, &used, &freeing.pruned)?;
         freeing.store_shown()?;
         let (cleared, branches) = freeing.end()?;
         self.store_space(txg, &transaction)?;
@@ -166,7 +170,7 @@ impl Shared {
         }
         self.note_unreserved(&dirty, reserved + charged);
         let replaced = changes.branches.iter().flat_map(BranchChange::replaced).collect();
-        self.publish(txg, Outcome { dirty, rows, cleared, branches, replaced, used, reserved })
+        self.publish(txg, Outcome { dirty, rows, cleared, branches, replaced, used, pinned, reserved })
     }
 
     /// Compares what the txg took with what was reserved for it.

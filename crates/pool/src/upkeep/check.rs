@@ -10,9 +10,11 @@ use crate::metadata::groups::decode_row;
 use crate::metadata::references;
 use crate::metadata::snapshot::Snapshot;
 use crate::metadata::tables::{DATASETS, DOOMED, DatasetKind, DatasetRow, ExtentKey, PIECES, PastKey, USAGE};
+use crate::namespace::props::Property;
 use crate::objects::extent::{Extent, GROUP_BLOCKS, Group};
 use crate::pool::Pool;
 use crate::rows::stored::read_all;
+use crate::space::thick;
 use crate::state::Shared;
 use crate::upkeep::kept;
 use fastness_sync::order::lock;
@@ -54,6 +56,8 @@ pub struct CheckReport {
     /// Volumes with snapshots, of which the bytes that they show differ from those of their extents: stored,
     /// counted.
     pub wrong_shown: Vec<(DatasetId, u64, u64)>,
+    /// Thick volumes of which less is counted for snapshots than these have: stored, found.
+    pub wrong_pinned: Vec<(DatasetId, u64, u64)>,
     /// Datasets whose parent does not exist, or that share their name with another; or rows of usage, aux
     /// data or tables without a dataset, unless they are waiting to be freed; or snapshots and clones without
     /// what they begin at.
@@ -73,6 +77,7 @@ impl CheckReport {
             && self.unused_files.is_empty()
             && self.wrong_usage.is_empty()
             && self.wrong_shown.is_empty()
+            && self.wrong_pinned.is_empty()
             && self.lost_datasets.is_empty()
     }
 }
@@ -97,6 +102,13 @@ fn check(shared: &Shared, snapshot: &Snapshot) -> Result<CheckReport> {
         let (key, group) = decode_row(row)?;
         report.rows += 1;
         walk.objects.insert((key.0, key.1));
+        let newest = snapshot.branches.newest(key.0).unwrap_or_default();
+        *walk.own.entry(key.0).or_default() += group
+            .iter()
+            .flatten()
+            .filter(|extent| extent.birth > newest)
+            .map(|extent| extent.units() * UNIT_BYTES)
+            .sum::<u64>();
         *walk.shown.entry(key.0).or_default() +=
             group.iter().flatten().map(|extent| extent.units() * UNIT_BYTES).sum::<u64>();
         if snapshot.branches.has_past(key.0) {
@@ -252,6 +264,28 @@ struct Walk {
     /// Place of blocks that share it: units of the first of them, number of blocks.
     shared: BTreeMap<u64, (u64, u64)>,
     used: BTreeMap<u64, u64>,
+    /// Bytes of current rows that no snapshot has, by dataset.
+    own: BTreeMap<u64, u64>,
+}
+
+/// What is counted of a thick volume for its snapshots is no less than they have.
+fn check_pinned(
+    snapshot: &Snapshot,
+    (id, row): (u64, &DatasetRow),
+    walk: &Walk,
+    report: &mut CheckReport,
+) -> Result<()> {
+    let is_thick = row.values.get(Property::RefReservation).is_some_and(|bytes| bytes > 0);
+    if !is_thick || snapshot.branches.newest(id).is_none() {
+        return Ok(());
+    }
+    let own = walk.own.get(&id).copied().unwrap_or(0);
+    let counted = walk.used.get(&id).copied().unwrap_or(0).saturating_sub(own);
+    let stored = snapshot.aux.get((id, thick::PINNED))?.and_then(|row| thick::decode(row.value()));
+    if stored.is_some_and(|stored| stored < counted) {
+        report.wrong_pinned.push((DatasetId(id), stored.unwrap_or(0), counted));
+    }
+    Ok(())
 }
 
 /// Every object has a dataset, every dataset a parent and a name of its own.
@@ -312,6 +346,7 @@ fn check_owners(shared: &Shared, snapshot: &Snapshot, walk: &Walk, report: &mut 
         }
     }
     check_branches(snapshot, &datasets, &is_owned, walk, report)?;
+    datasets.iter().try_for_each(|(id, row)| check_pinned(snapshot, (*id, row), walk, report))?;
     for row in transaction.open_table(PIECES)?.iter()? {
         let first = row?.0.value();
         if !walk.pieces.contains(&first) {

@@ -10,6 +10,7 @@
 //! relabel  labels of a running pool
 //! scrub    scrub, resilver
 //! status   what a pool reports about itself
+//! trim     what is free is discarded
 //! ```
 
 pub(crate) mod change;
@@ -22,3 +23,4 @@ mod online;
 pub(crate) mod relabel;
 pub(crate) mod scrub;
 pub(crate) mod status;
+pub(crate) mod trim;

@@ -6,6 +6,7 @@
 //! rewritten and counted.
 
 mod counters;
+mod discard;
 mod log_io;
 mod sides;
 mod stripe;

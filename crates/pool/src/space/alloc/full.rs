@@ -59,7 +59,7 @@ impl Allocator {
         };
         space.is_full = true;
         // Its free space as of the last durable txg: what the syncing txg has taken since is reserved.
-        let free_bytes = (space.free + space.taken) * UNIT_BYTES;
+        let free_bytes = (space.free + space.taken + space.held) * UNIT_BYTES;
         self.synced_free_bytes = self.synced_free_bytes.saturating_sub(free_bytes);
         true
     }

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use crate::ids::{Place, UNIT_BYTES};
-use crate::space::alloc::{Allocator, REGION_UNITS, Slot, Space, TURN_UNITS};
+use crate::space::alloc::{Allocator, REGION_UNITS, Slot, Space, Span, TURN_UNITS};
 
 /// Length of that part, 256 MiB.
 const WINDOW_UNITS: u64 = 16 * REGION_UNITS;
@@ -126,8 +126,10 @@ impl Allocator {
             "{place} is no log block"
         );
         space.unmark(place.unit, units);
+        let is_full = space.is_full;
+        self.note_freed(Span { place, units });
         self.log_units -= units;
-        if space.is_full {
+        if is_full {
             // Only the remaining space there can be used.
             self.synced_free_bytes -= units * UNIT_BYTES;
         }
@@ -141,7 +143,7 @@ impl Allocator {
 
     /// A txg is durable: what is free now is what the next ones may use.
     pub(crate) fn note_synced(&mut self) {
-        self.synced_free_bytes = self.free_bytes() + self.log_units * UNIT_BYTES;
+        self.synced_free_bytes = self.free_bytes() + self.held_bytes() + self.log_units * UNIT_BYTES;
     }
 
     /// Bytes that are free as of the last durable txg, less those of log blocks. What unsynced txgs have
