@@ -214,6 +214,11 @@ pub(crate) fn snapshot(snapshots: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Makes a volume or file system what a snapshot of it is.
+pub(crate) fn rollback(snapshot: String, newer_too: bool) -> Result<()> {
+    ask(&snapshot, &Request::Rollback { snapshot: snapshot.clone(), newer_too })
+}
+
 /// Volumes, or file systems, of all running pools, and their snapshots: what `wanted` names of `kind` and
 /// "snapshot"; nothing: `kind` alone.
 pub(crate) fn of_kind(kind: &str, wanted: &[String]) -> Result<Vec<DatasetReport>> {

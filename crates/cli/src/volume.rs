@@ -11,7 +11,7 @@ use crate::access::AccessArgs;
 use crate::columns::{self, add_ratios};
 use crate::connect::{ask, ask_all, pool_of, print_json};
 use crate::consent::ConsentArgs;
-use crate::dataset::{datasets, of_kind, snapshot};
+use crate::dataset::{datasets, of_kind, rollback, snapshot};
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs, Shown};
@@ -229,8 +229,7 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> Result<Outcome
             snapshot(&snapshots)?;
         }
         VolumeCommand::Rollback { snapshot, recursive } => {
-            let request = Request::Rollback { snapshot: snapshot.clone(), newer_too: recursive };
-            let () = ask(&snapshot, &request)?;
+            rollback(snapshot, recursive)?;
         }
         VolumeCommand::Send(args) => return send(args, out),
         VolumeCommand::Receive(args) => return receive(args, out),
