@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::listing::{Cell, Value};
 
 /// Names of columns that every list of datasets has, and `get` as properties.
-pub(crate) const NAMES: [&str; 11] = [
+pub(crate) const NAMES: [&str; 12] = [
     "type",
     "creation",
     "used",
@@ -18,6 +18,7 @@ pub(crate) const NAMES: [&str; 11] = [
     "volsize",
     "origin",
     "clones",
+    "token",
     "name",
 ];
 
@@ -40,6 +41,7 @@ pub(crate) fn cell(dataset: &DatasetReport, column: &str) -> Option<Cell> {
         "refcompressratio" => ratio(|ratios| ratios.referenced_percent),
         "volsize" | "size" => bytes(dataset.size_bytes),
         "origin" => dataset.origin.as_ref().map_or(Cell::Absent, Cell::text),
+        "token" => dataset.token.as_ref().map_or(Cell::Absent, Cell::text),
         "clones" if dataset.clones.is_empty() => Cell::Absent,
         "clones" => Cell::text(dataset.clones.join(",")),
         _ => match dataset.properties.iter().find(|property| property.name == column) {

@@ -103,7 +103,7 @@ pub(crate) struct CreateArgs {
 pub(crate) struct ListArgs {
     /// Only this dataset and those below it
     dataset: Option<String>,
-    /// Only those of these kinds: folder, volume, filesystem, snapshot (not shown without it)
+    /// Only those of these kinds: folder, volume, filesystem, receiving, snapshot (not shown without it)
     #[arg(short = 't', long = "type", value_name = "KINDS", value_delimiter = ',')]
     kinds: Vec<String>,
     /// Only so many levels below: 0 is the dataset itself
@@ -214,6 +214,11 @@ pub(crate) fn snapshot(snapshots: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Makes a volume or file system what a snapshot of it is.
+pub(crate) fn rollback(snapshot: String, newer_too: bool) -> Result<()> {
+    ask(&snapshot, &Request::Rollback { snapshot: snapshot.clone(), newer_too })
+}
+
 /// Volumes, or file systems, of all running pools, and their snapshots: what `wanted` names of `kind` and
 /// "snapshot"; nothing: `kind` alone.
 pub(crate) fn of_kind(kind: &str, wanted: &[String]) -> Result<Vec<DatasetReport>> {
@@ -228,7 +233,7 @@ pub(crate) fn of_kind(kind: &str, wanted: &[String]) -> Result<Vec<DatasetReport
     Ok(all)
 }
 
-const KINDS: [&str; 4] = ["folder", "volume", "filesystem", "snapshot"];
+const KINDS: [&str; 5] = ["folder", "volume", "filesystem", "snapshot", "receiving"];
 
 fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Outcome> {
     if let Some(unknown) = args.kinds.iter().find(|kind| !KINDS.contains(&kind.as_str())) {

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::columns::{self, add_ratios};
 use crate::connect::{ask, ask_all, print_json};
-use crate::dataset::{of_kind, snapshot};
+use crate::dataset::{of_kind, rollback, snapshot};
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs, Shown};
@@ -41,6 +41,13 @@ Examples:
   fastness dataset destroy tank/home@monday%friday -n
 A snapshot never changes: it is mounted read-only. It has what programs had written when the command began; what they
 have changed in mappings of files and not synced may be missing.";
+
+const ROLLBACK: &str = "\
+Examples:
+  fastness fs unmount tank/home
+  fastness fs rollback tank/home@monday
+  fastness fs mount tank/home /home
+The file system is not mounted meanwhile. Its inode numbers are not given again.";
 
 const CHECK: &str = "\
 Examples:
@@ -79,6 +86,16 @@ pub(crate) enum FilesCommand {
         /// Full names, such as tank/home@monday
         #[arg(value_name = "FILES@NAME", required = true)]
         snapshots: Vec<String>,
+    },
+    /// Make a file system what its newest snapshot is; later changes are lost
+    #[command(after_help = ROLLBACK)]
+    Rollback {
+        /// Full name
+        #[arg(value_name = "FILES@NAME")]
+        snapshot: String,
+        /// Destroy newer snapshots, if there are any
+        #[arg(short, long)]
+        recursive: bool,
     },
     /// List file systems and their mount points, or snapshots
     List {
@@ -202,6 +219,7 @@ pub(crate) fn run(command: FilesCommand, out: &mut dyn Write) -> Result<Outcome>
         FilesCommand::MountHelper(args) => mount_for_mount(args)?,
         FilesCommand::Unmount { what, force } => return unmount(&what, force),
         FilesCommand::Snapshot { snapshots } => snapshot(&snapshots)?,
+        FilesCommand::Rollback { snapshot, recursive } => rollback(snapshot, recursive)?,
         FilesCommand::List { kinds, json, listing } => return list(&kinds, json, &listing, out),
         FilesCommand::Check { files, places, json } => return check(&files, &places, json, out),
     }

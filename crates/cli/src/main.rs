@@ -51,6 +51,7 @@ mod start;
 mod status;
 mod table;
 mod top;
+mod transfer;
 mod up;
 mod volume;
 

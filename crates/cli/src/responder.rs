@@ -122,7 +122,8 @@ pub(crate) struct RecoverArgs {
     #[arg(long)]
     force: bool,
     /// Give up what is damaged: with the protocol log, the first damaged record and all that follow; with
-    /// others, chunks that do not say whose they are, and what cannot be read of a file that the crash has lost
+    /// others, chunks that do not say whose they are, and what cannot be read of a file that the crash has
+    /// lost
     #[arg(long)]
     drop_tail: bool,
 }

@@ -11,7 +11,7 @@ use crate::access::AccessArgs;
 use crate::columns::{self, add_ratios};
 use crate::connect::{ask, ask_all, pool_of, print_json};
 use crate::consent::ConsentArgs;
-use crate::dataset::{datasets, of_kind, snapshot};
+use crate::dataset::{datasets, of_kind, rollback, snapshot};
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs, Shown};
@@ -19,6 +19,7 @@ use crate::output::note;
 use crate::pool::assignments;
 use crate::pool::list::overcommitted;
 use crate::size;
+use crate::transfer::{ReceiveArgs, SEND, SendArgs, receive, send};
 
 const CREATE: &str = "\
 Examples:
@@ -78,7 +79,7 @@ pub(crate) enum VolumeCommand {
     },
     /// List volumes and their addresses, or snapshots
     List {
-        /// What: volume, snapshot
+        /// What: volume, snapshot, receiving (not everything of it has come)
         #[arg(short = 't', long = "type", value_name = "KINDS", value_delimiter = ',')]
         kinds: Vec<String>,
         /// Print JSON
@@ -105,6 +106,12 @@ pub(crate) enum VolumeCommand {
     },
     /// Make a volume that begins as a snapshot is
     Clone(CloneArgs),
+    /// Write a snapshot, or what has changed since another one, to standard output
+    #[command(after_help = SEND)]
+    Send(SendArgs),
+    /// Make a volume, or the next state of one, of a stream on standard input
+    #[command(after_help = SEND)]
+    Receive(ReceiveArgs),
     /// Give a clone the snapshots that it stands on; the volume that they were of becomes its clone
     Promote {
         /// Full name of the clone
@@ -222,9 +229,10 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> Result<Outcome
             snapshot(&snapshots)?;
         }
         VolumeCommand::Rollback { snapshot, recursive } => {
-            let request = Request::Rollback { snapshot: snapshot.clone(), newer_too: recursive };
-            let () = ask(&snapshot, &request)?;
+            rollback(snapshot, recursive)?;
         }
+        VolumeCommand::Send(args) => return send(args, out),
+        VolumeCommand::Receive(args) => return receive(args, out),
         VolumeCommand::Promote { clone } => {
             let () = ask(&clone, &Request::Promote { name: clone.clone() })?;
         }
@@ -292,11 +300,16 @@ fn refuse_pools(volumes: &[String], address: &Address) -> Result<()> {
 }
 
 fn list(kinds: &[String], json: bool, args: &ListingArgs, out: &mut dyn Write) -> Result<Outcome> {
-    if let Some(unknown) = kinds.iter().find(|kind| !["volume", "snapshot"].contains(&kind.as_str())) {
-        return Err(refuse(format!("{unknown} is no kind of volume: volume, snapshot")));
+    if let Some(unknown) =
+        kinds.iter().find(|kind| !["volume", "snapshot", "receiving"].contains(&kind.as_str()))
+    {
+        return Err(refuse(format!("{unknown} is no kind of volume: volume, snapshot, receiving")));
     }
     let is_wanted = |kind: &str| kinds.iter().any(|wanted| wanted == kind);
     let mut volumes = of_kind("volume", kinds)?;
+    if is_wanted("receiving") {
+        volumes.extend(of_kind("receiving", &["receiving".to_owned()])?);
+    }
     add_ratios(&mut volumes, args.named())?;
     if json {
         print_json(out, &volumes)?;

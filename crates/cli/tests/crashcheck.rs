@@ -155,7 +155,7 @@ fn nothing_outlives_a_tester_that_is_killed() {
     }
 }
 
-/// A budget ends the recoveries, and not the report: it says what was not reached, and nothing that is not so.
+/// A budget ends the recoveries, and not the report, which says what was not reached.
 #[test]
 fn a_budget_ends_with_a_report_of_what_was_reached() {
     let dir = traced(false);

@@ -10,6 +10,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::de::DeserializeOwned;
 
+use crate::frames::{FrameReader, FrameWriter};
 use crate::protocol::{Failure, LINE_BYTES_MAX, Message, Request};
 use crate::report::JobReport;
 
@@ -138,6 +139,20 @@ impl Client {
         request: &Request,
         progress: &mut dyn FnMut(&JobReport),
     ) -> Result<T, ClientError> {
+        self.ask(request)?;
+        loop {
+            match self.receive()? {
+                Message::Progress(report) => progress(&report),
+                Message::Stream => return Err(self.strange(io::Error::other("bulk data"))),
+                Message::Done(value) => {
+                    return serde_json::from_value(value).map_err(|error| self.strange(error.into()));
+                }
+                Message::Failed(failure) => return Err(failure.into()),
+            }
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<(), ClientError> {
         let mut line = serde_json::to_vec(request).map_err(|error| self.strange(error.into()))?;
         line.push(b'\n');
         if let Err(error) = self.input.get_mut().write_all(&line) {
@@ -147,15 +162,81 @@ impl Client {
                 _ => Err(self.broken(error)),
             };
         }
+        Ok(())
+    }
+
+    /// Sends a request that bulk data follows.
+    fn ask_for_stream(&mut self, request: &Request) -> Result<(), ClientError> {
+        self.ask(request)?;
+        match self.receive()? {
+            Message::Stream => Ok(()),
+            Message::Failed(failure) => Err(failure.into()),
+            _ => Err(self.strange(io::Error::other("no bulk data"))),
+        }
+    }
+
+    fn answer<T: DeserializeOwned>(&mut self) -> Result<T, ClientError> {
+        match self.receive()? {
+            Message::Done(value) => serde_json::from_value(value).map_err(|error| self.strange(error.into())),
+            Message::Failed(failure) => Err(failure.into()),
+            _ => Err(self.strange(io::Error::other("more than an answer"))),
+        }
+    }
+
+    /// Sends a request for bulk data, and copies that to `output`. The connection is used up.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call), and inside of that the error of `output`. What was copied is not whole then.
+    pub fn copy_to(
+        mut self,
+        request: &Request,
+        output: &mut dyn Write,
+    ) -> Result<io::Result<()>, ClientError> {
+        self.ask_for_stream(request)?;
+        let mut frames = FrameReader::new(&mut self.input);
+        let mut buffer = vec![0; 256 << 10];
         loop {
-            match self.receive()? {
-                Message::Progress(report) => progress(&report),
-                Message::Done(value) => {
-                    return serde_json::from_value(value).map_err(|error| self.strange(error.into()));
+            match frames.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(len) => {
+                    if let Err(error) = output.write_all(&buffer[..len]) {
+                        return Ok(Err(error));
+                    }
                 }
-                Message::Failed(failure) => return Err(failure.into()),
+                Err(error) => return Err(self.broken(error)),
             }
         }
+        let () = self.answer()?;
+        Ok(output.flush())
+    }
+
+    /// Sends a request with bulk data, all that `input` has. The connection is used up.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call), and inside of that the error of `input`, of which everything before was sent.
+    pub fn copy_from<T: DeserializeOwned>(
+        mut self,
+        request: &Request,
+        input: &mut dyn Read,
+    ) -> Result<io::Result<T>, ClientError> {
+        self.ask_for_stream(request)?;
+        let socket = self.input.get_ref().try_clone().map_err(|error| self.broken(error))?;
+        let mut frames = FrameWriter::new(socket);
+        let mut buffer = vec![0; 256 << 10];
+        loop {
+            let len = match input.read(&mut buffer) {
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Ok(Err(error)),
+            };
+            let sent = frames.write_all(&buffer[..len]);
+            if len == 0 || sent.is_err() {
+                break;
+            }
+        }
+        // If it is not read, an answer is there already.
+        let _ = frames.end();
+        self.answer().map(Ok)
     }
 
     /// Waits until the daemon has closed the connection: after an export or a destroy, until its process has

@@ -17,6 +17,7 @@ use rustix::net::sockopt::socket_peercred;
 use crate::error::StartError;
 use crate::node::Node;
 use crate::protocol::{Failure, Message, Request};
+use crate::transfer::Transferred;
 
 /// Maximum number of concurrent clients; one more gets an error and is disconnected.
 const CLIENTS_MAX: usize = 32;
@@ -137,6 +138,9 @@ fn serve(socket: UnixStream, node: &Node) -> io::Result<()> {
             return say(&mut output, &Message::Failed(Failure::refuse(ErrorKind::Invalid, text)));
         }
         let result = match serde_json::from_slice::<Request>(&line) {
+            Ok(request @ (Request::Send(_) | Request::Receive { .. })) => {
+                return transfer(node, user, &request, &mut input, &mut output);
+            }
             Ok(request) => {
                 let mut tell = |report| say(&mut output, &Message::Progress(report)).is_ok();
                 surviving(|| node.handle_of(user, request, &mut tell))
@@ -151,6 +155,26 @@ fn serve(socket: UnixStream, node: &Node) -> io::Result<()> {
         }
         said?;
     }
+}
+
+/// A request with bulk data; the connection ends with it. It may take hours, and either side may wait for a
+/// network: only a client that is gone ends it.
+fn transfer(
+    node: &Node,
+    user: u32,
+    request: &Request,
+    input: &mut BufReader<UnixStream>,
+    output: &mut UnixStream,
+) -> io::Result<()> {
+    output.set_read_timeout(None)?;
+    output.set_write_timeout(None)?;
+    let transferred = surviving(|| Ok(node.transfer(user, request, input, output)));
+    let answer = match transferred {
+        Ok(Some(Transferred::Answer(answer))) => answer,
+        Ok(Some(Transferred::Gone) | None) => return Ok(()),
+        Err(failure) => Err(failure),
+    };
+    say(output, &answer.map_or_else(Message::Failed, Message::Done))
 }
 
 /// A panic is answered, too: the client must not take it for the end of the process.

@@ -20,6 +20,9 @@ pub struct DatasetReport {
     pub referenced_bytes: u64,
     /// Size of a volume.
     pub size_bytes: Option<u64>,
+    /// Of a volume of which not everything has been received: where the stream goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
     /// The snapshot that a clone began as.
     #[serde(default)]
     pub origin: Option<String>,

@@ -41,7 +41,7 @@ impl Node {
     /// `None` if it was destroyed in the meantime.
     fn dataset_report(&self, info: &DatasetInfo) -> Option<DatasetReport> {
         let dataset = self.pool().dataset(&info.name).ok()?;
-        let is_volume = info.kind == DatasetKind::Volume;
+        let is_volume = matches!(info.kind, DatasetKind::Volume | DatasetKind::Receiving);
         let size_bytes = match is_volume {
             true => dataset.object(ObjectId(1)).ok().map(|data| data.size_bytes()),
             false => None,
@@ -61,6 +61,7 @@ impl Node {
             available_bytes: Some(dataset.available_bytes().0),
             referenced_bytes: dataset.shown_bytes().unwrap_or(0),
             size_bytes,
+            token: token_of(&self.pool(), info),
             origin: dataset.origin(),
             clones: Vec::new(),
             created_unix_s: dataset.created_unix_s(),
@@ -246,4 +247,13 @@ fn inherited_from(pool: &Pool, name: &str, property: Property) -> String {
         }
     }
     "default".to_owned()
+}
+
+/// Where a stream goes on that ended early.
+fn token_of(pool: &Pool, info: &DatasetInfo) -> Option<String> {
+    if info.kind != DatasetKind::Receiving {
+        return None;
+    }
+    let all = fastness_zvol::receiving(pool);
+    all.into_iter().find(|incoming| incoming.dataset == info.name)?.token.map(|token| token.to_string())
 }

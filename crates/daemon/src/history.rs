@@ -30,6 +30,8 @@ impl Request {
                 | Request::Check
                 | Request::Datasets
                 | Request::Snapshots
+                | Request::StreamSize(_)
+                | Request::Send(_)
                 | Request::Ratios { .. }
                 | Request::DestroyDataset { is_dry: true, .. }
                 | Request::CheckFiles { .. }

@@ -18,6 +18,7 @@
 //!             mount/: files
 //! export      from a volume to NBD, errors            report    what is reported, for tables and --json
 //! imported    what an import found                    clear     resumes a suspended pool
+//! transfer    snapshots sent and received             frames    bulk data on the socket
 //! snapshots   snapshots and clones of volumes         datasets  names and properties; user_properties; thick
 //! log_device  devices of the log                      topology  add, attach, replace, scrub: jobs
 //! ending      how it ends; history: what was asked    layout    requests that look like mistakes
@@ -41,6 +42,7 @@ mod ending;
 mod error;
 mod export;
 mod find;
+mod frames;
 mod history;
 mod imported;
 mod importing;
@@ -66,6 +68,7 @@ mod snapshots;
 mod status;
 mod thick;
 mod topology;
+mod transfer;
 mod trim;
 mod user_properties;
 mod vhost;
@@ -93,7 +96,7 @@ pub use paths::{
     volume_socket,
 };
 pub use protocol::{
-    AccessRequest, Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, VdevRequest,
+    AccessRequest, Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, SendRequest, VdevRequest,
 };
 pub use report::{
     Address, CheckReport, DeviceReport, FilesCheckReport, HistoryReport, JobReport, LogCauseReport,
@@ -103,4 +106,5 @@ pub use report::{
 pub use said::{Level, say, speak_as_service, speaks_as_service};
 pub use signals::on_signals;
 pub use topology::split_regions;
+pub use transfer::{ReceivedReport, StreamReport};
 pub use user_properties::inherit_user_properties;

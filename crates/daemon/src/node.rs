@@ -142,6 +142,7 @@ impl Node {
         node.remember();
         node.load_history();
         node.expand_all();
+        node.drop_interrupted();
         node.resume_trim();
         Node::trim_always(&node);
         if !node.options.is_quiet {
@@ -317,6 +318,11 @@ impl Node {
                 answer(self.clone_snapshot(&snapshot, &name, &properties, with_parents)?)
             }
             Request::Promote { name } => answer(self.promote(&name)?),
+            Request::StreamSize(request) => answer(self.stream_size(&request)?),
+            Request::AbortReceive { name } => answer(self.abort_receiving(&name)?),
+            Request::Send(_) | Request::Receive { .. } => {
+                Err(Failure::refuse(ErrorKind::Invalid, "a stream needs a connection of its own"))
+            }
             Request::RenameDataset { from, to } => answer(self.rename_dataset(&from, &to)?),
             Request::SetProperties { name, values } => answer(self.set_properties(&name, &values)?),
             Request::CreateVolume { name, size_bytes, properties, with_parents } => {

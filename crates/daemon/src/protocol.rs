@@ -1,7 +1,8 @@
 //! The protocol between a running pool and its clients: lines of JSON over a Unix socket.
 //!
 //! A client sends one [`Request`] per line; the daemon answers each with any number of [`Message::Progress`]
-//! and then one [`Message::Done`] or [`Message::Failed`]. A line has at most [`LINE_BYTES_MAX`] bytes.
+//! and then one [`Message::Done`] or [`Message::Failed`]. Bulk data
+//! goes on the same connection, behind a [`Message::Stream`]. A line has at most [`LINE_BYTES_MAX`] bytes.
 
 use fastness_base::{ErrorKind, HasKind};
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,17 @@ impl AccessRequest {
         let words: Vec<_> = tls.into_iter().chain(verify).chain(insecure).collect();
         if words.is_empty() { "without TLS".to_owned() } else { words.join(", ") }
     }
+}
+
+/// Which stream is wanted: of a snapshot, perhaps as an increment, or the rest of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SendRequest {
+    /// Full name; none with a token.
+    pub snapshot: Option<String>,
+    /// Full name of the snapshot that the receiver has.
+    pub from: Option<String>,
+    /// Where an interrupted stream goes on.
+    pub token: Option<String>,
 }
 
 /// What a client wants.
@@ -213,6 +225,21 @@ pub enum Request {
     Promote {
         name: String,
     },
+    /// How long a stream would be. Answer: [`crate::StreamReport`].
+    StreamSize(SendRequest),
+    /// Sends a snapshot: answered with [`Message::Stream`], frames, and then as any request.
+    Send(SendRequest),
+    /// Receives a stream into a volume, or `volume@name`: answered with [`Message::Stream`]; the client sends
+    /// frames then. Answer: [`crate::ReceivedReport`].
+    Receive {
+        name: String,
+        is_resumable: bool,
+        is_forced: bool,
+    },
+    /// Discards what came of a volume.
+    AbortReceive {
+        name: String,
+    },
     RenameDataset {
         from: String,
         to: String,
@@ -299,6 +326,9 @@ impl Request {
 pub enum Message {
     /// Progress of a job.
     Progress(crate::JobReport),
+    /// Bulk data follows, from whoever has it: frames, each of a length (4 bytes, little-endian) and so many
+    /// bytes; one of no bytes is the last. Then the connection ends with the answer.
+    Stream,
     /// The request is done; this is the answer.
     Done(serde_json::Value),
     /// It failed.

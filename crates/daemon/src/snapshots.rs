@@ -86,6 +86,7 @@ impl Node {
                 available_bytes: None,
                 referenced_bytes: dataset.shown_bytes()?,
                 size_bytes: size,
+                token: None,
                 origin: None,
                 clones: info.clones,
                 created_unix_s: dataset.created_unix_s(),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use fastness_blkdev::BlockError;
 use fastness_remote::OpenError;
 
+pub use crate::error::words::Result;
 use crate::error::words::of_when;
 use crate::ids::{DatasetId, Guid, ObjectId, Place, Txg};
 
@@ -124,8 +125,7 @@ pub enum PoolError {
         /// Its name.
         expected_name: String,
     },
-    /// The device is no longer part of the pool; or not yet, because the power failed while it was being
-    /// added.
+    /// The device is no longer part of the pool; or not yet: the power failed while it was being added.
     #[error("{path} ({guid}) is no part of pool {pool}: it was removed, or never quite added")]
     Removed {
         /// The device.
@@ -370,6 +370,9 @@ pub enum PoolError {
         /// Names of the newer ones.
         newer: Vec<String>,
     },
+    /// A volume has other contents than its newest snapshot, where an increment needs just that.
+    #[error("the volume of {0} has changed since")]
+    ChangedSince(String),
     /// A dataset that has children, or is open; a device, or the pool, that something else needs.
     #[error("{name} is busy: {why}")]
     Busy {
@@ -395,6 +398,3 @@ pub enum PoolError {
         size_bytes: u64,
     },
 }
-
-/// Result of a pool's operation.
-pub type Result<T, E = PoolError> = std::result::Result<T, E>;

@@ -67,6 +67,8 @@ pub use log_space::space::{LogSpace, LogUsage};
 pub use metadata::tables::DatasetKind;
 pub use namespace::dataset::{Dataset, DatasetInfo};
 pub use namespace::hold::DatasetHold;
+pub use namespace::identity::Difference;
+pub use namespace::names::RECEIVED;
 pub use namespace::props::{Compression, LogBias, Property, SyncMode};
 pub use namespace::ratio::Ratio;
 pub use namespace::settings::{FailMode, Feature};

@@ -1,6 +1,6 @@
 //! Seeded simulation of snapshots of file systems: rows of short and of long values, objects that come,
-//! change and go, snapshots and their destruction, in one txg or in two that are open at one time; the power
-//! fails at a random operation of a device, and the pool is imported again.
+//! change and go, snapshots, rollbacks, destruction, in one txg or in two that are open at one time; the
+//! power fails at a random operation of a device, and the pool is imported again.
 //!
 //! What must hold: after a crash the pool is as one txg left it, with whole snapshots of exactly what their
 //! file systems were; the full check finds nothing wrong at any txg; when all is destroyed, no space is in
@@ -127,6 +127,36 @@ impl World {
         self.rig.check(synced).is_some()
     }
 
+    fn roll_back(&mut self) -> bool {
+        let Some(name) = pick(&self.model, &mut self.rng, is_snapshot) else { return true };
+        let open = self.pool.open_txg();
+        if self.pool.snapshots().iter().any(|info| info.name == name && info.txg >= open) {
+            return true;
+        }
+        fill_in(&self.pool, open, &mut self.model);
+        self.history.insert(open, self.model.clone());
+        let of = name.split('@').next().unwrap().to_owned();
+        let (at, files) = self.model[&name].clone();
+        let mut then = self.model.clone();
+        then.retain(|other, (id, _)| !other.starts_with(&format!("{of}@")) || *id <= at);
+        then.get_mut(&of).unwrap().1 = files;
+        self.history.insert(Txg(open.0 + 1), then.clone());
+        match self.pool.rollback(&name, true) {
+            Err(PoolError::NoSpace { .. }) => {
+                self.history.remove(&Txg(open.0 + 1));
+                true
+            }
+            result => {
+                if self.rig.check(result).is_none() {
+                    return false;
+                }
+                self.model = then;
+                self.met.meet("rollback");
+                true
+            }
+        }
+    }
+
     /// One operation; false: the power is gone.
     fn step(&mut self) -> bool {
         let Ok(tx) = self.pool.begin_tx() else { return false };
@@ -134,6 +164,10 @@ impl World {
             0..4 => self.create(&tx),
             4..11 => self.snapshot(&tx),
             11..16 => self.destroy(&tx),
+            16..18 => {
+                drop(tx);
+                return self.roll_back();
+            }
             _ => change(&self.pool, &tx, &mut self.model, None, &mut self.rng, &mut self.met),
         };
         drop(tx);
@@ -447,6 +481,7 @@ fn snapshots_of_files_are_whole_and_exact_after_a_crash() {
         for what in [
             "snapshot",
             "snapshot gone",
+            "rollback",
             "gone",
             "compared",
             "crash",

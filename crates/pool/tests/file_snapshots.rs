@@ -381,6 +381,71 @@ fn a_snapshot_is_read_only_and_kept_while_it_is_open() {
     assert_eq!(world.settle(), (0, 0));
 }
 
+/// Objects that came are gone, those that went are there, whether they were freed or not; rows likewise.
+#[test]
+fn a_file_system_goes_back_to_what_it_was() {
+    for frees_per_txg in [1, 4096] {
+        let world = World::with(PoolOptions { frees_per_txg, ..manual() });
+        let (stays, grows, goes) = (world.create(1), world.create(2), world.create(3));
+        world.put(SHORT, b"changes", b"1");
+        world.put(LONG, b"changes", &[1; 9000]);
+        world.put(SHORT, b"goes", b"1");
+        world.put(LONG, b"grows", b"1");
+        let before = world.settle();
+        world.snapshot("tank/f@a");
+        let rows = [SHORT, LONG].map(|table| world.rows("tank/f", table, ALL));
+        let short_lived = world.create(4);
+        world.put(SHORT, b"between", b"2");
+        world.put(SHORT, b"changes", b"between");
+        world.snapshot("tank/f@b");
+        world.destroy_object(short_lived);
+        if frees_per_txg > 1 {
+            world.settle();
+        }
+        world.destroy_object(goes);
+        let comes = world.create(5);
+        world.tx(|tx| {
+            let object = world.of("tank/f").object(grows).unwrap();
+            object.truncate(tx, 5000).unwrap();
+            object.write(tx, 1 << 20, b"beyond").unwrap();
+        });
+        world.put(SHORT, b"changes", b"2");
+        world.put(LONG, b"changes", b"2");
+        world.put(LONG, b"grows", &[2; 9000]);
+        world.remove(SHORT, b"goes");
+        world.put(SHORT, b"comes", b"2");
+        world.pool.sync().unwrap();
+        let newer = world.pool.rollback("tank/f@a", false);
+        assert!(matches!(newer, Err(PoolError::NotNewest { .. })), "{newer:?}");
+        let held = world.of("tank/f").hold().unwrap();
+        let busy = world.pool.rollback("tank/f@a", true);
+        assert!(matches!(busy, Err(PoolError::Busy { .. })), "{busy:?}");
+        drop(held);
+        world.pool.rollback("tank/f@a", true).unwrap();
+        let look = |world: &World| {
+            for name in ["tank/f", "tank/f@a"] {
+                assert_eq!([SHORT, LONG].map(|table| world.rows(name, table, ALL)), rows, "{name}");
+                for (id, salt) in [(stays, 1), (grows, 2), (goes, 3)] {
+                    assert!(world.read(name, id) == Some(bytes(salt)), "object {id} of {name}");
+                }
+                assert_eq!((world.read(name, comes), world.read(name, short_lived)), (None, None));
+            }
+            assert!(world.pool.dataset("tank/f@b").is_err());
+        };
+        look(&world);
+        let world = world.import_again();
+        look(&world);
+        assert_eq!(world.settle(), before);
+        look(&world);
+        let next = world.create(6);
+        assert!(next > comes, "numbers are given once");
+        world.destroy("tank/f@a");
+        world.settle();
+        world.destroy("tank/f");
+        assert_eq!(world.settle(), (0, 0));
+    }
+}
+
 /// A change of a file system with snapshots takes no more than was reserved for it.
 #[test]
 fn what_is_kept_has_room() {

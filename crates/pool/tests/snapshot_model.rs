@@ -1,6 +1,6 @@
 //! Seeded simulation of snapshots and clones: random writes, discards and sizes, snapshots, clones,
-//! rollbacks, promotions, destruction, in one txg or in two that are open at one time; the power fails at a
-//! random operation of a device, and the pool is imported again.
+//! rollbacks, promotions, receiving, destruction, in one txg or in two that are open at one time; the power
+//! fails at a random operation of a device, and the pool is imported again.
 //!
 //! What must hold: after a crash the pool is as one txg left it, with whole snapshots of exactly what their
 //! volumes were; the full check finds nothing wrong at any txg; when all is destroyed, no space is in use.
@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fastness_pool::{
-    DatasetId, DatasetKind, ObjectId, Pool, PoolError, PoolOptions, Property, Result, Tx, Txg, VdevSpec,
+    DatasetId, DatasetKind, Guid, ObjectId, Pool, PoolError, PoolOptions, Property, RECEIVED, Result, Tx,
+    Txg, VdevSpec,
 };
 use support::{Rig, Rng, host, manual};
 
@@ -35,6 +36,8 @@ struct World {
     history: BTreeMap<Txg, Model>,
     /// A clone that is being promoted, its number then, and the model then.
     promoting: Option<(String, DatasetId, Model)>,
+    /// A snapshot that is being received, and the model then.
+    arriving: Option<(String, Model)>,
     met: Met,
 }
 
@@ -45,6 +48,7 @@ struct Met {
     clones: u64,
     rollbacks: u64,
     promoted: u64,
+    received: u64,
     crashes: u64,
     older: u64,
     gone: u64,
@@ -57,6 +61,7 @@ impl Met {
         self.clones += other.clones;
         self.rollbacks += other.rollbacks;
         self.promoted += other.promoted;
+        self.received += other.received;
         self.crashes += other.crashes;
         self.older += other.older;
         self.gone += other.gone;
@@ -242,6 +247,81 @@ impl World {
         }
     }
 
+    /// A volume gets an increment on one of its snapshots. Returns whether the power is still there.
+    fn receive(&mut self) -> bool {
+        let Some(on) = self.pick(is_snapshot) else { return true };
+        let volume = on.split('@').next().unwrap().to_owned();
+        let Some(name) = self.fresh_name(&format!("{volume}@r")) else { return true };
+        if !self.sync() {
+            return false;
+        }
+        let mut bytes = self.model[&on].1.clone();
+        let made = self.pool.transact(|tx| self.pool.receive_onto(tx, &on));
+        if matches!(made, Err(PoolError::NoSpace { .. })) {
+            return true;
+        }
+        if self.rig.check(made).is_none() || !self.sync() {
+            return false;
+        }
+        let received = format!("{volume}/{RECEIVED}");
+        let mut is_full = false;
+        let object = self.pool.dataset(&received).unwrap().object(DATA).unwrap();
+        for _ in 0..self.rng.below(6) {
+            let (offset, len) = (self.rng.below(SIZE_MAX), self.rng.below(60_000) as usize + 1);
+            let data = self.rng.bytes(len);
+            let is_cut = self.rng.below(3) == 0;
+            let Ok(tx) = self.pool.begin_tx() else { return false };
+            let done = match is_cut {
+                true => object.punch(&tx, offset, len as u64),
+                false => object.write(&tx, offset, &data),
+            };
+            drop(tx);
+            match done {
+                Err(PoolError::NoSpace { .. }) => is_full = true,
+                Ok(()) if is_cut => {
+                    let end = bytes.len().min(offset as usize + len);
+                    bytes.get_mut(offset as usize..end).into_iter().for_each(|part| part.fill(0));
+                }
+                done => {
+                    if self.rig.check(done).is_none() {
+                        return false;
+                    }
+                    let end = offset as usize + len;
+                    bytes.resize(bytes.len().max(end), 0);
+                    bytes[offset as usize..end].copy_from_slice(&data);
+                }
+            }
+        }
+        drop(object);
+        let is_forced = self.rng.below(3) > 0;
+        let mut then = self.model.clone();
+        let at = self.model[&on].0;
+        then.retain(|other, (id, _)| !other.starts_with(&format!("{volume}@")) || *id <= at);
+        then.get_mut(&volume).unwrap().1.clone_from(&bytes);
+        let next = DatasetId(self.pool.dataset(&received).unwrap().id().0 + 1);
+        then.insert(name.clone(), (next, bytes));
+        if !is_full {
+            self.arriving = Some((name.clone(), then.clone()));
+            match self.pool.absorb(&name, Guid(7), is_forced) {
+                Err(PoolError::NotNewest { .. } | PoolError::ChangedSince(_)) if !is_forced => {}
+                Err(PoolError::HasClones { .. } | PoolError::NoSpace { .. }) => {}
+                result => {
+                    if self.rig.check(result).is_none() {
+                        return false;
+                    }
+                    self.arriving = None;
+                    self.model = then.clone();
+                    self.history.insert(self.pool.synced_txg(), then);
+                    self.met.received += 1;
+                    return true;
+                }
+            }
+            self.arriving = None;
+        }
+        let gone = self.pool.transact(|tx| self.pool.destroy_dataset(tx, &received));
+        self.rig.check(gone).is_some() && self.sync()
+    }
+
     /// One operation; false: the power is gone.
     fn step(&mut self) -> bool {
         let tx = match self.pool.begin_tx() {
@@ -260,6 +340,10 @@ impl World {
             30..34 => {
                 drop(tx);
                 return self.promote();
+            }
+            34..37 => {
+                drop(tx);
+                return self.receive();
             }
             _ => change(&self.pool, &tx, &mut self.model, None, &mut self.rng),
         };
@@ -377,6 +461,10 @@ impl World {
         {
             model = then;
         }
+        if let Some((_, then)) = self.arriving.take().filter(|(name, _)| pool.dataset(name).is_ok()) {
+            model = then;
+        }
+        drop_received(&pool);
         World { rig, pool, model, ..self }
     }
 
@@ -400,6 +488,14 @@ impl World {
         }
         assert_eq!((last.referenced_units, last.rows), (0, 0));
     }
+}
+
+/// What was being received in a crash goes.
+fn drop_received(pool: &Pool) {
+    for info in pool.datasets().into_iter().filter(|info| info.kind == DatasetKind::Receiving) {
+        pool.transact(|tx| pool.destroy_dataset(tx, &info.name)).unwrap();
+    }
+    pool.sync().unwrap();
 }
 
 /// Makes a snapshot of some volume. What it shows is filled in when its txg ends.
@@ -472,7 +568,7 @@ fn run(seed: u64) -> Met {
     let rig = Rig::fresh(1, [12 << 20, 24 << 20, 64 << 20][rng.below(3) as usize], seed);
     let pool = Pool::create("tank", &[VdevSpec::single(rig.device(0))], options(seed)).unwrap();
     let (model, history, met) = (Model::new(), BTreeMap::new(), Met::default());
-    let mut world = World { rig, pool, rng, model, history, promoting: None, met };
+    let mut world = World { rig, pool, rng, model, history, promoting: None, arriving: None, met };
     for round in 0..ROUNDS {
         world.work();
         world = world.crash(seed * ROUNDS + round);
@@ -507,8 +603,8 @@ fn snapshots_are_whole_and_exact_after_a_crash() {
             .for_each(|it| all.add(&it.join().unwrap_or_else(|p| std::panic::resume_unwind(p))));
     });
     if seeds.end - seeds.start >= 40 {
-        let Met { snapshots, clones, rollbacks, promoted, crashes, older, gone, no_space } = all;
-        let met = [snapshots, clones, rollbacks, promoted, crashes, older, gone, no_space];
+        let Met { snapshots, clones, rollbacks, promoted, received, crashes, older, gone, no_space } = all;
+        let met = [snapshots, clones, rollbacks, promoted, received, crashes, older, gone, no_space];
         assert!(met.iter().all(|count| *count >= 20), "{all:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Tags and operations that are damaged: refused with their place, or given up with consent, and nothing else.
+//! Tags and operations that are damaged: refused with their place, or given up with consent.
 
 mod support;
 
@@ -38,8 +38,11 @@ fn written() -> (World, Vec<u8>) {
     (world, image)
 }
 
-/// Recovers an image in front of the directory as a crash leaves it; the files then, and the region.
-fn recover(world: &World, image: &[u8], consents: bool) -> Result<(Recovered, [Vec<u8>; 2], Vec<u8>), Error> {
+/// What a recovery did, the files then, and the region.
+type Outcome = (Recovered, [Vec<u8>; 2], Vec<u8>);
+
+/// Recovers an image in front of the directory as a crash leaves it.
+fn recover(world: &World, image: &[u8], consents: bool) -> Result<Outcome, Error> {
     let backing = world.backing.crashed(|| false);
     let recorder = Recorder::new(image.to_vec(), RecordStyle::NonTemporal);
     let region = Pm::whole(&recorder, &Default::default());

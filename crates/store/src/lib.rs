@@ -46,6 +46,7 @@
 //! # Code map
 //! ```text
 //! store         pool and log, datasets              log           the log of a pool, logs of datasets
+//! received      volumes that are being received
 //! snapshots     snapshots, clones, rollback         destruction   in which order datasets can be destroyed
 //! dataset       changes, their records, receipts    logs          what a kind of logs has to be; kind_lwb,
 //! transact      the same for file systems: commits                kind_pmem
@@ -87,6 +88,7 @@ mod logs;
 mod marks;
 mod operations;
 mod options;
+mod received;
 mod region;
 mod replay;
 mod side;
@@ -129,8 +131,8 @@ pub use witness::RegionWitness;
 pub use fastness_base::{DatasetId, ErrorKind, HasKind, ObjectId, Txg};
 pub use fastness_pool::{
     BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Compression, Dataset, DatasetKind, LogBias, Object, Origin, Property,
-    ROW_KEY_BYTES_MAX, ROW_SHORT_VALUE_BYTES_MAX, ROW_VALUE_BYTES_MAX, Result as PoolResult, RowChange,
-    Segment, SyncMode, Table, TableId, Tx,
+    RECEIVED, ROW_KEY_BYTES_MAX, ROW_SHORT_VALUE_BYTES_MAX, ROW_VALUE_BYTES_MAX, Result as PoolResult,
+    RowChange, Segment, SyncMode, Table, TableId, Tx,
 };
 pub use fastness_zil::{CommitError, Itx, KindId, record};
 
@@ -142,7 +144,7 @@ pub use fastness_pool::{
 
 // What a pool and its logs say about themselves.
 pub use fastness_pool::{
-    DamagedBlock, DatasetInfo, DeviceStatus, Place, PoolStatus, Pulse, Ratio, ScrubReport, SnapshotInfo,
-    TrimPoint, is_user_property, thick_bytes,
+    DamagedBlock, DatasetHold, DatasetInfo, DeviceStatus, Difference, Place, PoolStatus, Pulse, Ratio,
+    ScrubReport, SnapshotInfo, TrimPoint, is_user_property, thick_bytes,
 };
 pub use fastness_zil::{ClaimSummary, LogCause, StatsSnapshot};

@@ -16,7 +16,7 @@ pub struct VolumeOptions {
 }
 
 /// Refuses sizes that a disk cannot have.
-fn check_size(size_bytes: u64, block_bytes: u64) -> Result<()> {
+pub(crate) fn check_size(size_bytes: u64, block_bytes: u64) -> Result<()> {
     let why = if size_bytes == 0 {
         "it would be empty"
     } else if size_bytes > VOLUME_BYTES_MAX {

@@ -15,6 +15,7 @@
 //!
 //! # Code map
 //! `create`: make, open, resize. `volume`: read, write, flush, discard. `replay`: the records of a crash.
+//! `transfer`: snapshots that go from one pool to another.
 //!
 //! Source: zil-pmem thesis, 2.3 (ZVOL) and 6.3.5.
 
@@ -23,9 +24,15 @@
 mod create;
 mod error;
 mod replay;
+mod transfer;
 mod volume;
 
 pub use create::VolumeOptions;
 pub use error::{Result, VolumeError};
+pub use fastness_stream::Token;
 pub use replay::VolumeReplay;
+pub use transfer::{
+    Incoming, Outgoing, ReceiveOptions, Received, StreamSize, TransferError, abort_receiving,
+    drop_interrupted, receive, receiving,
+};
 pub use volume::{VOLUME_BYTES_MAX, Volume};

@@ -17,6 +17,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-crashcheck-workload", 1),
     ("fastness-pmem", 1),
     ("fastness-blkdev", 1),
+    ("fastness-stream", 1),
     ("fastness-remote", 2),
     // An executable model of what `pmem` does to memory, on `pmem`'s trait.
     ("fastness-pm-model", 2),

@@ -36,8 +36,8 @@ pub(crate) struct RecoverArgs {
     /// Operations may have intermediate states
     #[arg(long)]
     not_atomic: bool,
-    /// Kill a program, or a recovery, after this many seconds. Once a recovery has hung, others are killed after
-    /// 20 times what the slowest one has taken, or 2 s
+    /// Kill a program, or a recovery, after this many seconds. Once a recovery has hung, others are killed
+    /// after 20 times what the slowest one has taken, or 2 s
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) timeout: u64,
     /// Recoveries to spend on each crash in the report, so that it shows only the stores that must be lost

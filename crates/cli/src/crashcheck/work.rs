@@ -8,8 +8,8 @@ use fastness_crashcheck::process::{Folder, begin_guard, serve_guard};
 use crate::error::{Context, Result};
 use crate::exit::Outcome;
 
-/// A folder for temporary files, in memory if possible. From now on programs under test end with this process,
-/// and the folder goes, however it ends.
+/// A folder for temporary files, in memory if possible. From now on programs under test end with this
+/// process, and the folder goes, however it ends.
 pub(super) fn begin() -> Result<Folder> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut guard = Command::new(program);

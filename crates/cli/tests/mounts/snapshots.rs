@@ -83,6 +83,32 @@ fn a_snapshot_is_mounted_read_only_and_again_after_an_import() {
     files.bench.ok("pool check tank");
 }
 
+#[test]
+fn a_file_system_goes_back_when_it_is_not_mounted() {
+    let Some(files) = mounted("log pm --emulate-pm --pm-size 16M") else { return };
+    fs::create_dir(files.path("d")).unwrap();
+    fs::write(files.path("d/a"), "one").unwrap();
+    fs::write(files.path("b"), vec![1; 300_000]).unwrap();
+    let then = files_in(&files.at);
+    files.bench.ok("fs snapshot tank/home@s");
+    fs::write(files.path("d/a"), "two").unwrap();
+    files.bench.ok("fs snapshot tank/home@t");
+    fs::remove_file(files.path("b")).unwrap();
+    fs::write(files.path("new"), vec![2; 300_000]).unwrap();
+    assert!(files.bench.fails("fs rollback tank/home@s -r", 4).contains("fs unmount tank/home"));
+    files.bench.ok("fs unmount tank/home");
+    let newer = files.bench.fails("fs rollback tank/home@s", 3);
+    assert!(newer.contains("--recursive") && newer.contains("tank/home@t"), "{newer}");
+    files.bench.ok("fs rollback tank/home@s -r");
+    files.kill();
+    files.bench.ok("pool import tank");
+    files.bench.ok(&format!("fs mount tank/home {}", files.at.display()));
+    assert_eq!(files_in(&files.at), then);
+    fs::write(files.path("new"), "goes on").unwrap();
+    files.check();
+    files.bench.ok("pool check tank");
+}
+
 /// The server is killed while snapshots are made and files are written: each snapshot that was acknowledged
 /// has what was there before the command, and no one half of a later change.
 #[test]

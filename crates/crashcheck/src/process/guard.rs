@@ -4,9 +4,9 @@
 //! tester that was interrupted; and folders in memory would stay.
 //!
 //! Design: a second process, the *guard*, is told of everything that begins and ends, through a pipe whose
-//! other end this process alone has. When that end is closed, for whatever reason (SIGKILL as well), the guard
-//! kills the groups that are left, and removes the folders. It is in a group of its own, so that what ends this
-//! one's group does not end it.
+//! other end this process alone has. When that end is closed, for whatever reason (SIGKILL as well), the
+//! guard kills the groups that are left, and removes the folders. It is in a group of its own, so that what
+//! ends this one's group does not end it.
 //!
 //! Limits: a tester that is killed between the start of a program and telling of it leaves that program. A
 //! guard that is killed, too, removes nothing; the next tester sweeps the folders.

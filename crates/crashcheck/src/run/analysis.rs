@@ -37,8 +37,8 @@ pub struct Analysis<'a, E> {
     pub threads: usize,
     /// Says where an instruction comes from.
     pub symbols: &'a Find<'a>,
-    /// No recovery begins after this; the report says what was not reached. One may, all the same: that of the
-    /// image with everything, by which records are judged.
+    /// No recovery begins after this; the report says what was not reached. One may, all the same: that of
+    /// the image with everything, by which records are judged.
     pub deadline: Option<Instant>,
     /// Told of recoveries: how many are done, of how many.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),

@@ -27,6 +27,7 @@ fn hello_world(snapshot: &Snapshot, folder: &Path, system: &str, images: &Images
         has_stacks: false,
         images,
         symbols: Some(&symbols),
+        deadline: None,
         progress: &|_, _| (),
     };
     let report = run_in_guest(system, &test, &systems[system], &setting);

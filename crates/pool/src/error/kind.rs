@@ -32,6 +32,7 @@ impl PoolError {
             PoolError::Busy { .. }
             | PoolError::HasClones { .. }
             | PoolError::NotNewest { .. }
+            | PoolError::ChangedSince(_)
             | PoolError::NoThread(_)
             | PoolError::LogInUse { .. }
             | PoolError::Overtaken { .. }

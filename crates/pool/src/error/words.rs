@@ -15,6 +15,9 @@ pub(super) fn of_when(found: Option<Txg>, expected: Txg) -> String {
     }
 }
 
+/// Result of a pool's operation.
+pub type Result<T, E = PoolError> = std::result::Result<T, E>;
+
 impl PoolError {
     /// A value that cannot be.
     pub fn invalid(what: &'static str, value: impl ToString) -> PoolError {

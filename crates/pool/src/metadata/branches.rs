@@ -72,6 +72,8 @@ pub(crate) enum BranchChange {
     Rollback { id: u64, base: Base },
     /// A clone and the volume that it began in change places (`txg::promoting`).
     Promote { clone: u64, base: Base },
+    /// A volume becomes what a clone of its newest snapshot is; the clone is destroyed.
+    Absorb { clone: u64, base: Base },
 }
 
 impl BranchChange {
@@ -79,7 +81,9 @@ impl BranchChange {
     pub(crate) fn replaced(&self) -> Vec<DatasetId> {
         match self {
             BranchChange::Rollback { id, .. } => vec![DatasetId(*id)],
-            BranchChange::Promote { clone, base } => vec![DatasetId(*clone), DatasetId(base.branch)],
+            BranchChange::Promote { clone, base } | BranchChange::Absorb { clone, base } => {
+                vec![DatasetId(*clone), DatasetId(base.branch)]
+            }
             _ => Vec::new(),
         }
     }

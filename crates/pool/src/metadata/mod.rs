@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! branches      which snapshots and clones there are
+//! difference    what is between two snapshots
 //! engine_error  errors of the engine, as errors of the pool
 //! file          the file under the tables
 //! file_branches which branches are file systems
@@ -16,7 +17,8 @@
 //! ```
 
 pub(crate) mod branches;
-pub(crate) mod engine_error;
+mod difference;
+mod engine_error;
 pub(crate) mod file;
 pub(crate) mod file_branches;
 pub(crate) mod groups;

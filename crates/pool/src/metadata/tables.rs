@@ -89,6 +89,8 @@ pub(crate) fn create_all(transaction: &redb::WriteTransaction) -> Result<()> {
 
 /// Number of [`DatasetKind::Snapshot`].
 const SNAPSHOT: u8 = 128;
+/// Number of [`DatasetKind::Receiving`].
+const RECEIVING: u8 = 129;
 
 /// What a dataset is used for. The pool itself treats all kinds alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -101,6 +103,8 @@ pub enum DatasetKind {
     Filesystem,
     /// A snapshot of a volume or of a file system: never changes.
     Snapshot,
+    /// A volume of which not everything has been received yet: nothing opens or serves it.
+    Receiving,
     /// Of another owner; numbers from 3 on, as they are stored. No dataset is created with another number.
     Other(u8),
 }
@@ -112,6 +116,7 @@ impl DatasetKind {
             DatasetKind::Volume => 1,
             DatasetKind::Filesystem => 2,
             DatasetKind::Snapshot => SNAPSHOT,
+            DatasetKind::Receiving => RECEIVING,
             DatasetKind::Other(number) => number,
         }
     }
@@ -122,6 +127,7 @@ impl DatasetKind {
             1 => DatasetKind::Volume,
             2 => DatasetKind::Filesystem,
             SNAPSHOT => DatasetKind::Snapshot,
+            RECEIVING => DatasetKind::Receiving,
             number => DatasetKind::Other(number),
         }
     }
@@ -144,6 +150,7 @@ impl std::fmt::Display for DatasetKind {
             DatasetKind::Filesystem => f.write_str("filesystem"),
             DatasetKind::Volume => f.write_str("volume"),
             DatasetKind::Snapshot => f.write_str("snapshot"),
+            DatasetKind::Receiving => f.write_str("receiving"),
             DatasetKind::Other(number) => write!(f, "{number}"),
         }
     }

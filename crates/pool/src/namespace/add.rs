@@ -6,7 +6,7 @@ use crate::error::{PoolError, Result};
 use crate::metadata::branches::Base;
 use crate::metadata::tables::{DatasetKind, DatasetRow};
 use crate::namespace::created::{CREATED, now};
-use crate::namespace::names::split;
+use crate::namespace::names::{RECEIVED, split};
 use crate::namespace::props::{Property, Values};
 use crate::pool::Tx;
 use crate::space::room::{Charge, Claim};
@@ -17,12 +17,16 @@ use fastness_sync::order::{Mutex, read};
 /// What a dataset is to be.
 pub(super) struct New<'a, F> {
     pub(super) kind: DatasetKind,
+    /// Whether it is to take the place of what it is a clone of.
+    pub(super) is_copy: bool,
     /// Values of its own.
     pub(super) properties: &'a [(Property, u64)],
     /// No object has this number, or a higher one.
     pub(super) next_object: u64,
     /// What it takes.
     pub(super) charge: Charge,
+    /// Under which it takes that.
+    pub(super) claim: Claim,
     /// Where it begins, from its number.
     pub(super) base: F,
 }
@@ -41,6 +45,9 @@ impl Shared {
     ) -> Result<Arc<DatasetCore>> {
         let (parent, last) = split(name)?;
         if (new.kind == DatasetKind::Snapshot) != last.starts_with('@') {
+            return Err(PoolError::invalid("name of a dataset", name));
+        }
+        if (last == RECEIVED) != (new.kind == DatasetKind::Receiving && new.is_copy) {
             return Err(PoolError::invalid("name of a dataset", name));
         }
         let mut values = Values::default();
@@ -62,7 +69,7 @@ impl Shared {
             let block_bytes = own.unwrap_or(Property::VolBlockSize.default_value());
             self.check_thick(namespace, (name, None), bytes, block_bytes)?;
         }
-        self.reserve_rows(&mut self.txgs.changes(tx.txg()), new.charge, tx.claim(Claim::Data))?;
+        self.reserve_rows(&mut self.txgs.changes(tx.txg()), new.charge, tx.claim(new.claim))?;
         let id = namespace.next_id;
         namespace.next_id += 1;
         let row = DatasetRow { parent: parent.id.0, kind: new.kind, name: last.to_owned(), values };

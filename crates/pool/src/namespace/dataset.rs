@@ -133,7 +133,8 @@ impl Pool {
             self.shared.need(tx, Feature::ThickVolumes)?;
         }
         let mut namespace = write(&self.shared.datasets.namespace);
-        let new = New { kind, properties, next_object: 1, charge: Charge::dataset(), base: |_| None };
+        let (charge, claim) = (Charge::dataset(), Claim::Data);
+        let new = New { kind, is_copy: false, properties, next_object: 1, charge, claim, base: |_| None };
         let core = self.shared.add_dataset(&mut namespace, tx, name, new)?;
         Ok(Dataset { shared: self.shared.clone(), core })
     }
@@ -174,17 +175,7 @@ impl Pool {
             // This txg and newer ones must store nothing for an object that is gone.
             write(&object.contents).destroy_from(tx.txg());
         }
-        core.is_destroyed.store(true, Ordering::SeqCst);
-        core.rows.destroy_from(tx.txg());
-        self.shared.note_dataset(&mut namespace, tx, core.id.0, None);
-        namespace.going.insert(core.id.0, (tx.txg(), core.clone()));
-        self.shared.txgs.changes(tx.txg()).doomed.push((core.id.0, WHOLE_DATASET.0, WHOLE_DATASET.1));
-        namespace.by_id.remove(&core.id.0);
-        namespace.children.remove(&(parent, last.to_owned()));
-        self.shared.space.room.set_datasets(namespace.by_id.len());
-        if read(&core.row).has_limit() {
-            self.shared.datasets.note_limit_gone();
-        }
+        self.shared.remove_dataset(&mut namespace, tx, &core, &(parent, last.to_owned()));
         Ok(())
     }
 
@@ -199,7 +190,7 @@ impl Pool {
         let core = namespace.find(from).ok_or_else(|| PoolError::NoDataset(from.to_owned()))?;
         let (_, old) = split(from)?;
         let (parent, new) = split(to)?;
-        if new.starts_with('@') || old.starts_with('@') {
+        if [new, old].iter().any(|name| name.starts_with(['@', '%'])) {
             return Err(PoolError::invalid("name of a dataset to rename", from));
         }
         let parent = namespace.find(parent).ok_or_else(|| PoolError::NoDataset(parent.to_owned()))?;
@@ -221,6 +212,30 @@ impl Pool {
         namespace.children.insert(key, core.id.0);
         namespace.refresh(core.id.0);
         Ok(())
+    }
+}
+
+impl Shared {
+    /// A dataset of which nothing is open is gone with the transaction, and will be freed. The caller has
+    /// reserved room for that, and holds the namespace exclusively.
+    pub(super) fn remove_dataset(
+        &self,
+        namespace: &mut Namespace,
+        tx: &Tx,
+        core: &Arc<DatasetCore>,
+        key: &(u64, String),
+    ) {
+        core.is_destroyed.store(true, Ordering::SeqCst);
+        core.rows.destroy_from(tx.txg());
+        self.note_dataset(namespace, tx, core.id.0, None);
+        namespace.going.insert(core.id.0, (tx.txg(), core.clone()));
+        self.txgs.changes(tx.txg()).doomed.push((core.id.0, WHOLE_DATASET.0, WHOLE_DATASET.1));
+        namespace.by_id.remove(&core.id.0);
+        namespace.children.remove(key);
+        self.space.room.set_datasets(namespace.by_id.len());
+        if read(&core.row).has_limit() {
+            self.datasets.note_limit_gone();
+        }
     }
 }
 

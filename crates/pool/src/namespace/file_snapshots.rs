@@ -2,12 +2,17 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::ids::Txg;
+use crate::error::Result;
+use crate::ids::{TableId, Txg};
+use crate::metadata::branches::Base;
+use crate::metadata::past_rows;
+use crate::metadata::snapshot::Snapshot;
 use crate::metadata::tables::DatasetKind;
 use crate::namespace::dataset::Dataset;
 use crate::objects::extent::GROUP_BLOCKS;
 use crate::rows::layer::past_charge;
 use crate::rows::limits::ROW_VALUE_BYTES_MAX;
+use crate::rows::stored;
 use crate::space::room::{Charge, Claim};
 use crate::state::Shared;
 use crate::state::datasets::DatasetCore;
@@ -41,6 +46,33 @@ impl Shared {
         // These changes are accepted: there is nothing to refuse, and few can be between two txgs.
         let _ = self.space.room.take(sum.total(), Claim::Replay, 0);
     }
+}
+
+/// What going back to a snapshot of a file system takes for objects (each, what is to be freed, and what was
+/// kept) and for rows of tables (the current fragments, and those that were kept, twice).
+pub(super) fn charge_of_files(tables: &Snapshot, base: Base) -> Result<Charge> {
+    let (Some(objects), Some(rows)) = (&tables.past_objects, &tables.past_rows) else {
+        return Ok(Charge::default());
+    };
+    let mut charge = Charge::default();
+    for row in objects.range((base.branch, 0, 0)..(base.branch + 1, 0, 0))? {
+        if row?.0.value().2 >= base.txg.0 {
+            charge += Charge::rows(3);
+        }
+    }
+    let (mut at, mut value) = ((TableId(0), Vec::new()), Vec::new());
+    while let Some(kept) = past_rows::next_key(rows, base.branch, (at.0, &at.1))? {
+        let newer = kept.versions.iter().filter(|(txg, _)| *txg >= base.txg.0);
+        let fragments: u64 = newer.map(|(_, fragments)| u64::from(*fragments)).sum();
+        if fragments > 0 {
+            value.clear();
+            stored::get(&tables.rows, base.branch, kept.table, &kept.key, &mut value)?;
+            charge += past_charge(kept.key.len(), value.len());
+            charge += past_charge(kept.key.len(), 0) * (2 * fragments);
+        }
+        at = (kept.table, kept.key);
+    }
+    Ok(charge)
 }
 
 impl Dataset {

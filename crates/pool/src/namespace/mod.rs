@@ -7,10 +7,12 @@
 //! dataset          the tree
 //! file_snapshots   what is different about snapshots of file systems
 //! hold             datasets that are in use are not destroyed
+//! identity         which snapshot is which in another pool, and what is between two
 //! names            what names may be
 //! promote          a clone and the volume that it began in change places
 //! props            values of properties, and how they are inherited
 //! ratio            how much compression saves
+//! received         volumes that are being received, and become whole
 //! rollback         a volume becomes what a snapshot is
 //! set              sets properties of datasets
 //! settings         properties of the pool, features: what is stored of them
@@ -25,10 +27,12 @@ pub(crate) mod created;
 pub(crate) mod dataset;
 mod file_snapshots;
 pub(crate) mod hold;
+pub(crate) mod identity;
 pub(crate) mod names;
 mod promote;
 pub(crate) mod props;
 pub(crate) mod ratio;
+pub(crate) mod received;
 mod rollback;
 mod set;
 pub(crate) mod settings;

@@ -12,6 +12,10 @@ pub(crate) fn check_component(name: &str) -> Result<()> {
     if is_valid { Ok(()) } else { Err(PoolError::invalid("name of a dataset", name)) }
 }
 
+/// Last part of the name of what is being received for a volume that exists, below that volume. No name that
+/// is given begins so.
+pub const RECEIVED: &str = "%recv";
+
 /// The name of the parent and the last part, which begins with `@` for a snapshot.
 pub(super) fn split(name: &str) -> Result<(&str, &str)> {
     let invalid = || PoolError::invalid("name of a dataset", name);
@@ -20,6 +24,8 @@ pub(super) fn split(name: &str) -> Result<(&str, &str)> {
         return Ok((volume, &name[volume.len()..]));
     }
     let (parent, last) = name.rsplit_once('/').ok_or_else(invalid)?;
-    check_component(last)?;
+    if last != RECEIVED {
+        check_component(last)?;
+    }
     Ok((parent, last))
 }

@@ -119,7 +119,12 @@ impl Pool {
         Ok(all)
     }
 
-    fn charge_of_promotion(&self, clone: u64, base: Base, namespace: &Namespace) -> Result<Charge> {
+    pub(super) fn charge_of_promotion(
+        &self,
+        clone: u64,
+        base: Base,
+        namespace: &Namespace,
+    ) -> Result<Charge> {
         let tables = self.shared.tables.current();
         let counted = || -> Result<u64> {
             let mut rows = 0;

@@ -1,6 +1,7 @@
-//! A volume becomes what its newest snapshot is.
+//! A volume or file system becomes what its newest snapshot is.
 //!
-//! Design: in one txg, the rows that were kept for the snapshot take the place of the current ones. That
+//! Design: in one txg, the rows that were kept for the snapshot take the place of the current ones
+//! (`txg::rolling_back`). That
 //! costs as many rows as have changed since, and reads and writes no data. The volume is not in use
 //! meanwhile; what is in memory of it is dropped when the txg is durable.
 //!
@@ -14,7 +15,8 @@ use crate::error::{PoolError, Result};
 use crate::ids::Txg;
 use crate::metadata::branches::{Base, BranchChange};
 use crate::metadata::tables::PastKey;
-use crate::namespace::snapshots::{DATA, charge_of_gone, check_of_volume, check_unneeded};
+use crate::namespace::file_snapshots::charge_of_files;
+use crate::namespace::snapshots::{charge_of_gone, check_unneeded};
 use crate::objects::extent::GROUP_BLOCKS;
 use crate::pool::Pool;
 use crate::space::room::{Charge, Claim};
@@ -51,8 +53,8 @@ impl Drop for Closed {
 }
 
 impl Pool {
-    /// Makes a volume what its newest snapshot is. With `newer_too`, destroys newer snapshots before, in the
-    /// same txg. The caller holds no transaction.
+    /// Makes a volume or file system what its newest snapshot is. With `newer_too`, destroys newer snapshots
+    /// before, in the same txg. The caller holds no transaction.
     ///
     /// Persistence: durable on return. A crash during the call leaves the volume as it was, or as the
     /// snapshot is.
@@ -93,7 +95,6 @@ impl Pool {
     fn close(&self, snapshot: &str) -> Result<Closed> {
         let namespace = write(&self.shared.datasets.namespace);
         let (core, _) = self.durable(&namespace, snapshot)?;
-        check_of_volume(&namespace, &core, "snapshot to go back to (of a volume; file systems cannot)")?;
         let parent = read(&core.row).parent;
         let volume = namespace.by_id.get(&parent).cloned();
         let volume = volume.ok_or_else(|| PoolError::NoDataset(snapshot.to_owned()))?;
@@ -104,15 +105,16 @@ impl Pool {
     fn charge_of_rollback(&self, base: Base) -> Result<Charge> {
         let snapshot = self.shared.tables.current();
         let Some(past) = &snapshot.past else { return Ok(Charge::rows(4)) };
-        let from: PastKey = (base.branch, DATA.0, 0, 0);
+        let from: PastKey = (base.branch, 0, 0, 0);
         let mut rows = 0_u64;
-        let range = past.range(from..=(base.branch, DATA.0, u64::MAX, u64::MAX)).map_err(PoolError::from);
+        let range = past.range(from..(base.branch + 1, 0, 0, 0)).map_err(PoolError::from);
         for row in self.shared.tables.explained(range)? {
             let row = self.shared.tables.explained(row.map_err(PoolError::from))?;
             rows += u64::from(row.0.value().3 >= base.txg.0);
         }
         let is_shared = self.shared.space.has_shared.load(Ordering::SeqCst);
         let of_row = 2 + if is_shared { 2 * GROUP_BLOCKS } else { 2 };
-        Ok(Charge::rows(4 + rows * of_row))
+        let files = self.shared.tables.explained(charge_of_files(&snapshot, base))?;
+        Ok(Charge::rows(4 + rows * of_row) + files)
     }
 }

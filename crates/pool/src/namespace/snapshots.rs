@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::{PoolError, Result};
-use crate::ids::{ObjectId, Txg};
+use crate::ids::{Guid, ObjectId, Txg};
 use crate::metadata::branches::{Base, BranchChange};
 use crate::metadata::tables::DatasetKind;
 use crate::namespace::add::New;
@@ -33,10 +33,17 @@ use crate::state::datasets::{DatasetCore, Namespace};
 use fastness_sync::order::{lock, read, write};
 
 /// A volume's data.
-pub(super) const DATA: ObjectId = ObjectId(1);
+pub(crate) const DATA: ObjectId = ObjectId(1);
+/// Key under which a snapshot has its identity (`received`).
+pub(super) const GUID: &[u8] = b"guid";
+/// What making a snapshot takes, without holes.
+pub(super) fn charge_of_new() -> Charge {
+    Charge::dataset() + Charge::rows(5)
+}
+
 /// What destroying a snapshot takes.
 pub(super) fn charge_of_gone() -> Charge {
-    Charge::dataset() + Charge::rows(5)
+    Charge::dataset() + Charge::rows(6)
 }
 
 /// Refuses a snapshot of a file system, for what only volumes have so far.
@@ -98,32 +105,10 @@ impl Pool {
         }
         let (volume, core) = {
             let mut namespace = write(&shared.datasets.namespace);
-            let (volume, last) = split(name)?;
-            let found = namespace.find(volume).ok_or_else(|| PoolError::NoDataset(volume.to_owned()))?;
-            let is_known = of_files || kind == DatasetKind::Volume;
-            if !last.starts_with('@') || !is_known || read(&found.row).kind != kind {
-                return Err(PoolError::invalid("snapshot (DATASET@NAME)", name));
+            if let Some(found) = namespace.find(split(name)?.0) {
+                shared.check_thick_snapshot(&namespace, &found)?;
             }
-            let branch = found.id.0;
-            shared.check_thick_snapshot(&namespace, &found)?;
-            let block_bytes = read(&found.row).values.get(Property::VolBlockSize);
-            let mut properties = vec![(Property::ReadOnly, 1)];
-            properties.extend(block_bytes.map(|bytes| (Property::VolBlockSize, bytes)));
-            let holes = shared.tables.current().cleared.of(branch).len() as u64;
-            let charge = Charge::dataset() + Charge::rows(4 + holes / HOLES_OF_PAGE);
-            let base = |id| Some(Base { branch, txg: tx.txg(), snapshot: id });
-            let new = New {
-                kind: DatasetKind::Snapshot,
-                properties: &properties,
-                next_object: DATA.0 + 1,
-                charge,
-                base,
-            };
-            let core = shared.add_dataset(&mut namespace, tx, name, new)?;
-            let change = BranchChange::Snapshot { id: core.id.0, branch, of_files };
-            shared.txgs.changes(tx.txg()).branches.push(change);
-            found.pin_all(tx.txg());
-            (found, core)
+            self.add_snapshot(&mut namespace, tx, (name, kind), Guid::random(), Claim::Data)?
         };
         match of_files {
             true => shared.begin_keeping_files(tx.txg(), &volume),
@@ -132,9 +117,52 @@ impl Pool {
         Ok(Dataset { shared: shared.clone(), core })
     }
 
+    /// Adds a snapshot of a dataset of this kind to the tree and to the txg; returns both. The caller holds
+    /// the namespace exclusively. If it fails, nothing was changed.
+    pub(super) fn add_snapshot(
+        &self,
+        namespace: &mut Namespace,
+        tx: &Tx,
+        (name, kind): (&str, DatasetKind),
+        guid: Guid,
+        claim: Claim,
+    ) -> Result<(Arc<DatasetCore>, Arc<DatasetCore>)> {
+        let shared = &self.shared;
+        let (volume, last) = split(name)?;
+        let found = namespace.find(volume).ok_or_else(|| PoolError::NoDataset(volume.to_owned()))?;
+        let of_files = kind == DatasetKind::Filesystem;
+        let is_known = of_files || kind == DatasetKind::Volume;
+        if !last.starts_with('@') || !is_known || read(&found.row).kind != kind {
+            return Err(PoolError::invalid("snapshot (DATASET@NAME)", name));
+        }
+        let branch = found.id.0;
+        let block_bytes = read(&found.row).values.get(Property::VolBlockSize);
+        let mut properties = vec![(Property::ReadOnly, 1)];
+        properties.extend(block_bytes.map(|bytes| (Property::VolBlockSize, bytes)));
+        let holes = shared.tables.current().cleared.of(branch).len() as u64;
+        let charge = charge_of_new() + Charge::rows(holes / HOLES_OF_PAGE);
+        let base = |id| Some(Base { branch, txg: tx.txg(), snapshot: id });
+        let new = New {
+            kind: DatasetKind::Snapshot,
+            is_copy: false,
+            properties: &properties,
+            next_object: DATA.0 + 1,
+            charge,
+            claim,
+            base,
+        };
+        let core = shared.add_dataset(namespace, tx, name, new)?;
+        let mut changes = shared.txgs.changes(tx.txg());
+        changes.branches.push(BranchChange::Snapshot { id: core.id.0, branch, of_files });
+        changes.aux.insert((core.id.0, GUID.to_vec()), Some(guid.0.to_le_bytes().to_vec()));
+        drop(changes);
+        found.pin_all(tx.txg());
+        Ok((found, core))
+    }
+
     /// From here on changes of the volume are charged for the rows that are kept for its snapshots. Newer
     /// txgs may have changes already.
-    fn begin_keeping(&self, snapshot: Txg, volume: &DatasetCore) {
+    pub(super) fn begin_keeping(&self, snapshot: Txg, volume: &DatasetCore) {
         let data = lock(&volume.objects).get(&DATA).and_then(std::sync::Weak::upgrade);
         let Some(data) = data else { return volume.has_snapshots.store(true, Ordering::SeqCst) };
         // Not under the namespace's lock: a change that holds this one may read the namespace.
@@ -164,6 +192,17 @@ impl Pool {
         name: &str,
         properties: &[(Property, u64)],
     ) -> Result<Dataset> {
+        self.add_clone(tx, snapshot, name, properties, DatasetKind::Volume)
+    }
+
+    pub(super) fn add_clone(
+        &self,
+        tx: &Tx,
+        snapshot: &str,
+        name: &str,
+        properties: &[(Property, u64)],
+        kind: DatasetKind,
+    ) -> Result<Dataset> {
         let shared = &self.shared;
         shared.need(tx, Feature::Clones)?;
         if properties.iter().any(|(property, _)| *property == Property::RefReservation) {
@@ -177,10 +216,12 @@ impl Pool {
         let block_bytes = read(&from.row).values.get(Property::VolBlockSize);
         all.extend(block_bytes.map(|bytes| (Property::VolBlockSize, bytes)));
         let new = New {
-            kind: DatasetKind::Volume,
+            kind,
+            is_copy: kind == DatasetKind::Receiving,
             properties: &all,
             next_object: DATA.0 + 1,
             charge: Charge::dataset() + Charge::rows(3),
+            claim: Claim::Data,
             base: |_| Some(base),
         };
         let core = shared.add_dataset(&mut namespace, tx, name, new)?;

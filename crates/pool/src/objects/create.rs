@@ -28,7 +28,7 @@ impl Dataset {
     pub fn create_object(&self, tx: &Tx) -> Result<Object> {
         let property = match self.kind() {
             DatasetKind::Folder | DatasetKind::Filesystem | DatasetKind::Other(_) => Property::RecordSize,
-            DatasetKind::Volume | DatasetKind::Snapshot => Property::VolBlockSize,
+            DatasetKind::Volume | DatasetKind::Receiving | DatasetKind::Snapshot => Property::VolBlockSize,
         };
         self.new_object(tx, self.allot_object(), self.get(property).0 as u32)
     }

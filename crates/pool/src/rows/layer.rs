@@ -32,7 +32,7 @@ pub(crate) struct Row {
 
 impl Row {
     /// The key must not be too long. Without a value the row is removed.
-    pub(super) fn new(key: &[u8], value: Option<&[u8]>) -> Row {
+    pub(crate) fn new(key: &[u8], value: Option<&[u8]>) -> Row {
         let mut bytes = Vec::with_capacity(key.len() + value.map_or(0, <[u8]>::len));
         bytes.extend_from_slice(key);
         bytes.extend_from_slice(value.unwrap_or_default());

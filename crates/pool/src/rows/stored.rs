@@ -158,7 +158,7 @@ pub(crate) fn remove_some(rows: &mut Stored<'_>, dataset: u64, count: usize) -> 
 
 /// Stores a changed row in the place of what is there: so many fragments, and none of those that a longer
 /// value has left.
-pub(super) fn store(rows: &mut Stored<'_>, dataset: u64, table: TableId, row: &Row) -> Result<()> {
+pub(crate) fn store(rows: &mut Stored<'_>, dataset: u64, table: TableId, row: &Row) -> Result<()> {
     let max = fragment_bytes(row.key().len());
     let (mut rest, mut has_old) = (row.value(), true);
     for number in 0..=u16::MAX {

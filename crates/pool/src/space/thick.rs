@@ -199,6 +199,7 @@ impl Shared {
                 BranchChange::Snapshot { branch, .. } => drop(whole.insert(*branch)),
                 BranchChange::Rollback { id, .. } => drop(whole.insert(*id)),
                 BranchChange::Promote { clone, base } => whole.extend([*clone, base.branch]),
+                BranchChange::Absorb { base, .. } => drop(whole.insert(base.branch)),
                 BranchChange::Clone { .. } | BranchChange::Gone { .. } => {}
             }
         }

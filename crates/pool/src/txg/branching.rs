@@ -7,11 +7,9 @@ use redb::{ReadableTable, WriteTransaction};
 use crate::error::Result;
 use crate::ids::{DatasetId, Txg};
 use crate::metadata::branches::{Base, BranchChange};
-use crate::metadata::past;
-use crate::metadata::tables::{EXTENTS, OBJECTS, PastKey, SHOWN};
+use crate::metadata::tables::{OBJECTS, SHOWN};
 use crate::state::Shared;
 use crate::txg::freeing::Freeing;
-use crate::txg::keeping::bytes_of;
 
 /// The object of a volume.
 pub(super) const DATA: u64 = 1;
@@ -61,13 +59,15 @@ impl Shared {
                     }
                 }
                 BranchChange::Rollback { id, base } => {
-                    roll_back(transaction, base, freeing)?;
+                    freeing.roll_back(base)?;
                     let holes = freeing.branching.holes(base.snapshot);
                     freeing.clearing.replace(id, &holes);
                     copy_size(transaction, base.snapshot, id)?;
                     freeing.usage.entry(id).or_default();
                 }
-                BranchChange::Promote { clone, base } => freeing.promote(clone, base)?,
+                BranchChange::Promote { clone, base } | BranchChange::Absorb { clone, base } => {
+                    freeing.promote(clone, base)?;
+                }
             }
         }
         Ok(())
@@ -120,35 +120,5 @@ fn copy_size(transaction: &WriteTransaction, from: u64, to: u64) -> Result<()> {
     if let Some(size) = size {
         objects.insert((to, DATA), size)?;
     }
-    Ok(())
-}
-
-/// The rows of a branch become those that its newest snapshot has.
-fn roll_back(transaction: &WriteTransaction, base: Base, freeing: &mut Freeing<'_>) -> Result<()> {
-    let mut table = transaction.open_table(EXTENTS)?;
-    let rows = freeing.rows;
-    let mut next = 0;
-    loop {
-        let found = {
-            let past = freeing.past()?;
-            let from: PastKey = (base.branch, DATA, next, 0);
-            let row = past.range(from..(base.branch, DATA + 1, 0, 0))?.next().transpose()?;
-            row.map(|(key, _)| key.value().2)
-        };
-        let Some(group) = found else { break };
-        next = group + 1;
-        let key = (base.branch, DATA, group);
-        let mut before = past::versions(&freeing.past()?, key, 0)?;
-        let Some(at) = before.iter().position(|(txg, _)| *txg >= base.txg.0) else { continue };
-        let (kept, then) = (before[..at].to_vec(), before[at].1);
-        // What the row has now goes like a version of the past.
-        let now = freeing.row(&table, key)?;
-        before.push((u64::MAX, now));
-        freeing.store_row(&mut table, key, &then)?;
-        freeing.replace_past(&table, key, &before, &kept)?;
-        freeing.note_shown(base.branch, bytes_of(&then) - bytes_of(&now));
-    }
-    // Room for these rows was reserved.
-    freeing.rows = rows;
     Ok(())
 }

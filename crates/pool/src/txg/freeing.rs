@@ -42,7 +42,7 @@ pub(super) type Extents<'t> = Table<'t, ExtentKey, &'static [u8]>;
 
 /// What one txg frees.
 pub(crate) struct Freeing<'a> {
-    shared: &'a Shared,
+    pub(super) shared: &'a Shared,
     pub(super) transaction: &'a WriteTransaction,
     pub(super) clearing: Clearing,
     pub(super) branching: Branching<'a>,

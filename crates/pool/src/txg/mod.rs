@@ -12,6 +12,7 @@
 //! pruning   removes what no snapshot needs any more, in steps
 //! publish   what follows a sync
 //! pulse     whether the thread moves
+//! rolling_back  a branch becomes what a snapshot of it is
 //! sync      takes a txg from DRAM to the vdevs
 //! thread    the thread that ends txgs
 //! ```
@@ -27,5 +28,6 @@ mod promoting;
 mod pruning;
 pub(crate) mod publish;
 pub(crate) mod pulse;
+mod rolling_back;
 pub(crate) mod sync;
 pub(crate) mod thread;

@@ -57,6 +57,7 @@ impl Met {
             "snapshot with an unnamed file",
             "snapshot gone",
             "snapshot compared",
+            "rollback of unsynced changes",
         ] {
             assert!(self.0.get(what).is_some_and(|count| *count > 0), "no run met: {what}; {self:?}");
         }
@@ -79,8 +80,9 @@ pub(crate) struct World {
     pub(crate) names: usize,
     /// For a file, how many of these, if they change it, are durable.
     files: BTreeMap<Ino, usize>,
-    /// By name, what each shows.
-    snapshots: BTreeMap<String, Model>,
+    /// By name, how many were made before it, and what it shows.
+    snapshots: BTreeMap<String, (u64, Model)>,
+    snapshots_made: u64,
 }
 
 fn create(rng: &mut Rng, met: &mut Met) -> World {
@@ -99,6 +101,7 @@ fn create(rng: &mut Rng, met: &mut Met) -> World {
         names: 0,
         files: BTreeMap::new(),
         snapshots: BTreeMap::new(),
+        snapshots_made: 0,
     }
 }
 
@@ -237,14 +240,38 @@ impl World {
             if self.model.0.values().any(|node| node.links == 0) {
                 met.meet("snapshot with an unnamed file");
             }
-            self.snapshots.insert(name, self.model.clone());
+            self.snapshots.insert(name, (self.snapshots_made, self.model.clone()));
+            self.snapshots_made += 1;
         }
         self.all_is_durable();
     }
 
+    /// The file system becomes what a snapshot is; newer ones are gone. Nothing is open meanwhile.
+    fn roll_back(&mut self, rng: &mut Rng, met: &mut Met) {
+        if self.snapshots.is_empty() {
+            return;
+        }
+        let at = rng.index(self.snapshots.len());
+        let (name, (number, then)) = self.snapshots.iter().nth(at).unwrap();
+        let (number, mut then) = (*number, then.clone());
+        let store = self.store.as_ref().unwrap();
+        self.fs = None;
+        store.rollback(name, true).unwrap();
+        let fs = FileSystem::open(store, FS).unwrap();
+        fs.reap_all(|_| false).unwrap();
+        store.pool().sync().unwrap();
+        then.0.retain(|_, node| node.links > 0);
+        self.snapshots.retain(|_, (of, _)| *of <= number);
+        self.fs = Some(fs);
+        self.model = then;
+        met.meet(if self.changes.is_empty() { "rollback" } else { "rollback of unsynced changes" });
+        self.all_is_durable();
+        assert_shows(self.fs(), &self.model);
+    }
+
     /// Snapshots show what was there when they were made.
     fn compare_snapshots(&self, met: &mut Met) {
-        for (name, model) in &self.snapshots {
+        for (name, (_, model)) in &self.snapshots {
             let fs = FileSystem::open(self.store.as_ref().unwrap(), name).unwrap();
             assert_shows(&fs, model);
             let report = fastness_zpl::check(fs.dataset()).unwrap();
@@ -413,6 +440,7 @@ pub(crate) fn run(seed: u64, met: &mut Met) {
                 1 => world.reap(&mut rng, met),
                 2 if rng.below(4) == 0 => world.short_life(&mut rng, met),
                 3 if rng.below(4) == 0 => world.snapshot(&mut rng, met),
+                4 if rng.below(12) == 0 => world.roll_back(&mut rng, met),
                 _ => world.step(&mut rng, met),
             }
         }

@@ -1,0 +1,290 @@
+//! A stream becomes a volume, or the next state of one.
+//!
+//! What comes goes into a dataset that is no volume yet (`received` of the pool), with how far it came
+//! (`state`) in the same transactions. Everything about the stream is checked before anything is made, and
+//! each record before it is used. When the last record has come, the dataset becomes the volume in one txg.
+//!
+//! Crash cases: before that txg there is a dataset that is no volume, with all that came up to what is stored
+//! with it. It goes on with a token if that was asked for, and is removed by the next import if not.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use fastness_store::{Dataset, DatasetKind, Guid, Pool, PoolError, Property, RECEIVED, Store};
+use fastness_stream::{Part, Reader, Token};
+
+use crate::create::check_size;
+use crate::transfer::error::TransferError;
+use crate::transfer::state::{KEY, State};
+use crate::volume::DATA;
+
+/// How a stream is received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReceiveOptions {
+    /// What came is kept if the stream ends early.
+    pub is_resumable: bool,
+    /// A volume that is not at the snapshot that the increment is on goes back to it.
+    pub is_forced: bool,
+}
+
+/// What was received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    /// Full name of the new snapshot.
+    pub snapshot: String,
+    /// Bytes of data in the stream.
+    pub data_bytes: u64,
+}
+
+/// A volume of which not everything has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incoming {
+    /// The volume.
+    pub volume: String,
+    /// Full name of the dataset that has what came.
+    pub dataset: String,
+    /// Where the stream goes on; `None` if what came is not kept.
+    pub token: Option<Token>,
+    /// Size of the volume.
+    pub size_bytes: u64,
+}
+
+/// Where what is received is put.
+struct Target {
+    volume: String,
+    /// Full name of the snapshot that there will be.
+    snapshot: String,
+    dataset: String,
+    state: State,
+}
+
+/// All volumes of which not everything has come.
+pub fn receiving(pool: &Pool) -> Vec<Incoming> {
+    let all = pool.datasets().into_iter().filter(|info| info.kind == DatasetKind::Receiving);
+    let incoming = all.filter_map(|info| {
+        let state = State::of(&pool.dataset(&info.name).ok()?);
+        let suffix = format!("/{RECEIVED}");
+        Some(Incoming {
+            volume: info.name.strip_suffix(&suffix).unwrap_or(&info.name).to_owned(),
+            size_bytes: state.as_ref().map_or(0, |state| state.begin.size_bytes),
+            token: state.filter(|state| state.is_resumable).map(|state| state.token()),
+            dataset: info.name,
+        })
+    });
+    incoming.collect()
+}
+
+/// Discards what came of a volume.
+///
+/// # Errors
+/// [`TransferError::NotReceiving`]; [`PoolError::Busy`] while it is still coming.
+pub fn abort_receiving(store: &Store, volume: &str) -> Result<(), TransferError> {
+    let found = receiving(&store.pool()).into_iter().find(|incoming| incoming.volume == volume);
+    let found = found.ok_or_else(|| TransferError::NotReceiving(volume.to_owned()))?;
+    Ok(store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &found.dataset))?)
+}
+
+/// Discards what a crash has left of streams that were not to be kept; returns the volumes.
+///
+/// # Errors
+/// Those of the pool.
+pub fn drop_interrupted(store: &Store) -> Result<Vec<String>, TransferError> {
+    let mut dropped = Vec::new();
+    for incoming in receiving(&store.pool()).into_iter().filter(|incoming| incoming.token.is_none()) {
+        store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &incoming.dataset))?;
+        dropped.push(incoming.volume);
+    }
+    Ok(dropped)
+}
+
+/// Receives a stream into a volume, `name` or, with a name for its snapshot, `volume@name`.
+///
+/// Persistence: durable on return. Until then there is no volume of that name, or the one that there was is
+/// as it was.
+///
+/// # Errors
+/// [`TransferError`].
+pub fn receive(
+    store: &Store,
+    name: &str,
+    input: impl Read,
+    options: ReceiveOptions,
+) -> Result<Received, TransferError> {
+    let mut reader = Reader::begin(input)?;
+    let (volume, own) = name.split_once('@').unwrap_or((name, ""));
+    let last = if own.is_empty() { reader.about().name.rsplit('@').next().unwrap_or_default() } else { own };
+    let state = State { begin: reader.about().clone(), is_resumable: options.is_resumable };
+    let is_increment = state.begin.from.is_some();
+    let mut target = Target {
+        volume: volume.to_owned(),
+        snapshot: format!("{volume}@{last}"),
+        dataset: if is_increment { format!("{volume}/{RECEIVED}") } else { volume.to_owned() },
+        state,
+    };
+    check_size(target.state.begin.size_bytes, u64::from(target.state.begin.block_bytes).max(1))?;
+    target.prepare(store, options)?;
+    let pool = store.pool();
+    let result = target.fill(&pool, &mut reader).and_then(|data_bytes| {
+        target.finish(store, options.is_forced)?;
+        Ok(Received { snapshot: target.snapshot.clone(), data_bytes })
+    });
+    result.map_err(|error| target.give_up(store, error))
+}
+
+impl Target {
+    /// Checks what there is, and makes what is not.
+    fn prepare(&mut self, store: &Store, options: ReceiveOptions) -> Result<(), TransferError> {
+        let pool = store.pool();
+        if let Some(found) = self.found(&pool) {
+            let is_kept = found.as_ref().is_some_and(|state| state.is_resumable);
+            return match found {
+                Some(found) if self.state.begin.resumes_at > 0 => self.go_on(&found),
+                // Nothing has come yet: the rest is all of it.
+                Some(found) if found.begin == self.state.begin => self.go_on(&found),
+                Some(found) if is_kept => Err(TransferError::Partial {
+                    volume: self.volume.clone(),
+                    token: found.token().to_string(),
+                }),
+                // A crash has left it.
+                _ => {
+                    store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &self.dataset))?;
+                    self.make(store, options)
+                }
+            };
+        }
+        if self.state.begin.resumes_at > 0 {
+            return Err(self.other_part("there is nothing"));
+        }
+        self.make(store, options)
+    }
+
+    /// What has come before: `None` inside if it cannot be read.
+    fn found(&self, pool: &Pool) -> Option<Option<State>> {
+        let dataset = pool.dataset(&self.dataset).ok()?;
+        (dataset.kind() == DatasetKind::Receiving).then(|| State::of(&dataset))
+    }
+
+    fn other_part(&self, why: &'static str) -> TransferError {
+        TransferError::OtherPart { volume: self.volume.clone(), why }
+    }
+
+    fn go_on(&mut self, found: &State) -> Result<(), TransferError> {
+        let (sent, has) = (&self.state.begin, &found.begin);
+        if (sent.to, sent.from, sent.size_bytes, sent.block_bytes)
+            != (has.to, has.from, has.size_bytes, has.block_bytes)
+        {
+            return Err(self.other_part("it is part of another snapshot"));
+        }
+        if sent.resumes_at != has.resumes_at {
+            return Err(self.other_part("that ends elsewhere"));
+        }
+        // It was kept, and it stays so.
+        self.state.is_resumable |= found.is_resumable;
+        Ok(())
+    }
+
+    fn make(&self, store: &Store, options: ReceiveOptions) -> Result<(), TransferError> {
+        let pool = store.pool();
+        let begin = &self.state.begin;
+        let stored = self.state.encode();
+        let Some(from) = begin.from else {
+            if pool.dataset(&self.volume).is_ok() {
+                return Err(TransferError::Exists(self.volume.clone()));
+            }
+            let own = [(Property::VolBlockSize, u64::from(begin.block_bytes)), (Property::ReadOnly, 0)];
+            store.change_unopened(|pool, tx| {
+                let dataset = pool.create_dataset(tx, &self.dataset, DatasetKind::Receiving, &own)?;
+                let filled = dataset.create_object(tx).and_then(|data| data.truncate(tx, begin.size_bytes));
+                if filled.is_err() {
+                    pool.destroy_dataset(tx, &self.dataset)?;
+                }
+                dataset.put_aux(tx, KEY, Some(&stored));
+                filled
+            })?;
+            return Ok(());
+        };
+        let volume = pool.dataset(&self.volume)?;
+        if volume.kind() != DatasetKind::Volume {
+            return Err(TransferError::Exists(self.volume.clone()));
+        }
+        if let Some(there) = pool.snapshot_with_guid(Guid(begin.to), Some(&self.volume))? {
+            return Err(TransferError::AlreadyThere(there));
+        }
+        let on = pool.snapshot_with_guid(Guid(from), Some(&self.volume))?;
+        let no_base = || TransferError::NoBase { volume: self.volume.clone(), guid: from };
+        let on = on.ok_or_else(no_base)?;
+        let found = volume.get(Property::VolBlockSize).0;
+        if found != u64::from(begin.block_bytes) {
+            let volume = self.volume.clone();
+            return Err(TransferError::OtherBlocks { volume, found, sent: begin.block_bytes });
+        }
+        if !options.is_forced {
+            pool.sync()?;
+            pool.check_unchanged_since(&on)?;
+        }
+        store.change_unopened(|pool, tx| {
+            let dataset = pool.receive_onto(tx, &on)?;
+            dataset.put_aux(tx, KEY, Some(&stored));
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Takes what comes.
+    fn fill<R: Read>(&mut self, pool: &Arc<Pool>, reader: &mut Reader<R>) -> Result<u64, TransferError> {
+        let dataset: Dataset = pool.dataset(&self.dataset)?;
+        let _hold = dataset.hold()?;
+        let data = dataset.object(DATA)?;
+        if data.size_bytes() != self.state.begin.size_bytes {
+            pool.transact(|tx| data.truncate(tx, self.state.begin.size_bytes))?;
+        }
+        let mut data_bytes = 0;
+        while let Some(part) = reader.next()? {
+            let end = match part {
+                Part::Data(at, bytes) => at + bytes.len() as u64,
+                Part::Hole(at, len) => at + len,
+            };
+            self.state.begin.resumes_at = end;
+            let stored = self.state.encode();
+            pool.transact(|tx| {
+                match part {
+                    Part::Data(at, bytes) => data.overwrite(tx, at, bytes)?,
+                    Part::Hole(at, len) => data.punch(tx, at, len)?,
+                }
+                dataset.put_aux(tx, KEY, Some(&stored));
+                Ok::<_, PoolError>(())
+            })?;
+            if let Part::Data(_, bytes) = part {
+                data_bytes += bytes.len() as u64;
+            }
+        }
+        Ok(data_bytes)
+    }
+
+    /// All of it has come.
+    fn finish(&self, store: &Store, is_forced: bool) -> Result<(), TransferError> {
+        let guid = Guid(self.state.begin.to);
+        match self.state.begin.from {
+            None => store.complete(&self.snapshot, guid, &[KEY])?,
+            Some(_) => store.absorb(&self.snapshot, guid, is_forced)?,
+        }
+        Ok(())
+    }
+
+    /// The stream has ended early: keeps what came if that is wanted, or else removes it.
+    fn give_up(&self, store: &Store, error: TransferError) -> TransferError {
+        if !self.state.is_resumable {
+            // A pool that cannot do that any more leaves it to the next import.
+            let _ = store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &self.dataset));
+            return error;
+        }
+        let pool = store.pool();
+        let _ = pool.sync();
+        let Some(Some(kept)) = self.found(&pool) else { return error };
+        TransferError::Interrupted {
+            volume: self.volume.clone(),
+            token: kept.token().to_string(),
+            source: Box::new(error),
+        }
+    }
+}
