@@ -27,6 +27,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::Bench;
@@ -96,6 +98,20 @@ impl Mounted {
 
     pub fn signal(&mut self, signal: Signal) {
         kill_process(Pid::from_child(self.server()), signal).unwrap();
+    }
+
+    /// It is unmounted and ends. A program that another test is about to start may have a file open for a
+    /// moment: then the server goes on, and is asked again.
+    pub fn interrupted(&mut self) -> Output {
+        loop {
+            self.signal(Signal::INT);
+            for _ in 0..2000 {
+                if self.server().try_wait().unwrap().is_some() {
+                    return self.ended();
+                }
+                sleep(Duration::from_millis(10));
+            }
+        }
     }
 
     /// How it ended, and what it said.

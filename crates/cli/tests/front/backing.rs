@@ -68,8 +68,7 @@ fn a_full_directory_keeps_what_was_acknowledged_in_pm_and_says_so() {
     assert_eq!(fs::read(files.at("a")).unwrap()[..data.len()], data);
     fs::remove_file(files.at("filler")).unwrap();
     File::options().write(true).open(files.at("a")).unwrap().set_len(900 << 10).unwrap();
-    files.signal(Signal::INT);
-    let ended = files.ended();
+    let ended = files.interrupted();
     assert!(ended.status.success(), "{ended:?}");
     assert_eq!(fs::read(files.below("a")).unwrap(), data[..900 << 10]);
 }
@@ -104,8 +103,7 @@ fn a_write_to_a_full_directory_says_how_much_of_it_is_there() {
         fs::remove_file(files.below("filler")).unwrap();
         mount_tool(&["-o", "remount,size=64M"], files);
         drop(file);
-        files.signal(Signal::INT);
-        let ended = files.ended();
+        let ended = files.interrupted();
         assert!(ended.status.success(), "{ended:?}");
         assert!(fs::read(files.below("a")).unwrap() == whole, "{protocol}: other bytes below");
     }
