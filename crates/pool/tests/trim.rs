@@ -22,6 +22,8 @@ type Meanwhile = Box<dyn FnMut() + Send>;
 struct Busy {
     memory: MemDevice,
     meanwhile: Mutex<Option<Meanwhile>>,
+    /// Before the next flush.
+    before_flush: Mutex<Option<Meanwhile>>,
     discarded_bytes: AtomicU64,
 }
 
@@ -43,6 +45,10 @@ impl BlockDevice for Busy {
     }
 
     fn flush(&self) -> Result<(), BlockError> {
+        let before = self.before_flush.lock().unwrap().take();
+        if let Some(mut before) = before {
+            before();
+        }
         self.memory.flush()
     }
 
@@ -82,8 +88,12 @@ fn noise(rng: &mut Rng, len: u64) -> Vec<u8> {
 impl World {
     fn new(options: PoolOptions) -> World {
         let memory = MemDevice::new("a", 64 * MIB);
-        let device =
-            Arc::new(Busy { memory, meanwhile: Mutex::new(None), discarded_bytes: AtomicU64::new(0) });
+        let device = Arc::new(Busy {
+            memory,
+            meanwhile: Mutex::new(None),
+            before_flush: Mutex::new(None),
+            discarded_bytes: AtomicU64::new(0),
+        });
         let specs = [VdevSpec::single(Device::new("a", device.clone()))];
         let pool = Arc::new(Pool::create("tank", &specs, options).unwrap());
         let world = World { device, pool, rng: Rng::new(1) };
@@ -192,6 +202,87 @@ fn what_was_freed_is_discarded_when_its_txg_is_durable() {
     assert_eq!(world.pool.trim_freed().unwrap(), 0, "once");
     world.pool.note_freed(false);
     world.check();
+}
+
+/// The txg that frees is written, and not durable yet: a power cut goes back to the one before.
+#[test]
+fn what_a_txg_frees_is_there_until_it_is_durable() {
+    let mut world = World::new(manual());
+    world.pool.note_freed(true);
+    for _ in 0..2 {
+        let data = noise(&mut world.rng, 4 * MIB);
+        world.tx(|tx| world.data("tank/v").write(tx, 0, &data).unwrap());
+        let (pool, device) = (world.pool.clone(), world.device.clone());
+        let left = Arc::new(Mutex::new(None));
+        let of_device = left.clone();
+        *world.device.before_flush.lock().unwrap() = Some(Box::new(move || {
+            // By a thread of its own, as a trim is.
+            let pool = pool.clone();
+            let trims = std::thread::spawn(move || {
+                pool.trim_freed().unwrap();
+                trim(&pool);
+            });
+            trims.join().unwrap();
+            *of_device.lock().unwrap() = Some(device.memory.image());
+        }));
+        world.pool.sync().unwrap();
+        let image = left.lock().unwrap().take().unwrap();
+        let found = Arc::new(MemDevice::from_image("a", image, 512));
+        let pool = Pool::import(&[Device::new("a", found)], &host(), manual()).unwrap();
+        assert!(pool.synced_txg() < world.pool.synced_txg());
+        let report = pool.scrub(|_| true).unwrap();
+        assert!(report.lost.is_empty() && report.wrong_copies == 0, "{report:?}");
+    }
+    world.check();
+}
+
+#[test]
+fn what_is_held_is_not_available_and_is_again_afterwards() {
+    let world = World::new(manual());
+    let available = |pool: &Pool| pool.dataset("tank/w").unwrap().available_bytes().0;
+    let (before, pool) = (available(&world.pool), world.pool.clone());
+    let calls = Arc::new(AtomicU64::new(0));
+    let of_device = calls.clone();
+    *world.device.meanwhile.lock().unwrap() = Some(Box::new(move || {
+        of_device.fetch_add(1, Ordering::SeqCst);
+        let during = available(&pool);
+        assert!((before * 3 / 4..before - MIB).contains(&during), "{during} of {before}");
+    }));
+    world.trim();
+    assert!(calls.load(Ordering::SeqCst) > 0);
+    assert_eq!(available(&world.pool), before);
+}
+
+/// What is kept for a thick volume stays available to it.
+#[test]
+fn what_is_kept_for_others_is_not_held() {
+    let mut world = World::new(manual());
+    let thick = 40 * MIB;
+    world.tx(|tx| world.dataset("tank/v").set(tx, Property::RefReservation, Some(thick)).unwrap());
+    let mut block = 0;
+    loop {
+        let data = noise(&mut world.rng, 16 * BLOCK_BYTES);
+        let object = world.data("tank/w");
+        match world.tx(|tx| object.write(tx, block * BLOCK_BYTES, &data)) {
+            Ok(()) => block += 16,
+            Err(PoolError::NoSpace { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+        world.pool.sync().unwrap();
+    }
+    world.tx(|tx| world.data("tank/w").punch(tx, 0, 2 * MIB).unwrap());
+    while world.pool.is_freeing() || world.pool.dataset("tank/w").unwrap().available_bytes().0 < MIB {
+        world.pool.sync().unwrap();
+    }
+    let (pool, calls) = (world.pool.clone(), Arc::new(AtomicU64::new(0)));
+    let of_device = calls.clone();
+    *world.device.meanwhile.lock().unwrap() = Some(Box::new(move || {
+        of_device.fetch_add(1, Ordering::SeqCst);
+        let available = pool.dataset("tank/v").unwrap().available_bytes().0;
+        assert!(available >= thick, "{available}");
+    }));
+    world.trim();
+    assert!(calls.load(Ordering::SeqCst) > 0, "a step held something");
 }
 
 /// A thick volume is overwritten while a trim holds what it holds.
