@@ -177,8 +177,13 @@ fn ratios_count_each_block_once() {
     (0..10).for_each(|block| world.write(block, &alike));
     assert_eq!(world.ratios("tank/v"), [times(50), times(40)]);
     assert_eq!(world.ratios("tank/v@s")[1], times(40));
-    world.tx(|tx| world.pool.clone_snapshot(tx, "tank/v@s", "tank/c", &[]).map(drop)).unwrap();
+    let lz4 = [(Property::Compression, 1)];
+    world.tx(|tx| world.pool.clone_snapshot(tx, "tank/v@s", "tank/c", &lz4).map(drop)).unwrap();
     assert_eq!(world.ratios("tank/c"), [times(0), times(40)]);
+    // A row of a clone has blocks of its base, too.
+    let clone = world.pool.dataset("tank/c").unwrap().object(fastness_pool::ObjectId(1)).unwrap();
+    world.tx(|tx| clone.write(tx, 0, &alike).unwrap());
+    assert_eq!(world.ratios("tank/c"), [times(1), times(40)]);
     // What does not get smaller: a block of noise takes as much as it is long.
     let mut noise = support::Rng::new(1);
     let noise: Vec<u8> = std::iter::repeat_with(|| noise.next().to_le_bytes()).take(2048).flatten().collect();
