@@ -52,8 +52,11 @@ impl<W: Write> Writer<W> {
     /// Bytes at an offset, after all ranges before: in records of [`DATA_BYTES_MAX`].
     ///
     /// # Errors
-    /// [`StreamError::Io`].
+    /// [`StreamError::Io`]; [`StreamError::Invalid`], with nothing written, for a range that no volume has.
     pub fn data(&mut self, offset: u64, data: &[u8]) -> Result<()> {
+        if offset.checked_add(data.len() as u64).is_none() {
+            return Err(StreamError::Invalid { record: self.number, what: "its range is beyond any volume" });
+        }
         let mut at = offset;
         for part in data.chunks(DATA_BYTES_MAX) {
             self.put(DATA, at, part.len() as u64, part)?;

@@ -176,6 +176,17 @@ fn ranges_rise_and_lie_within_the_volume() {
 }
 
 #[test]
+fn a_range_whose_end_has_no_number_is_not_written() {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::begin(&mut bytes, &begin()).unwrap();
+    writer.data(u64::MAX - 1, &[1]).unwrap();
+    let error = writer.data(u64::MAX - 1, &[1, 2]).unwrap_err();
+    assert!(matches!(error, StreamError::Invalid { record: 2, .. }), "{error:?}");
+    writer.end().unwrap();
+    assert_eq!(bytes.len() as u64, begin_bytes(&begin().name) + 2 * RECORD_BYTES as u64 + 1);
+}
+
+#[test]
 fn long_data_goes_in_records_of_bounded_length() {
     let begin = Begin { size_bytes: 1 << 30, ..begin() };
     let data = vec![3; DATA_BYTES_MAX + 10];
