@@ -5,7 +5,8 @@ mod support;
 use std::sync::Arc;
 
 use fastness_pool::{
-    Dataset, DatasetKind, Feature, Guid, Object, ObjectId, Pool, PoolError, PoolOptions, Property, Tx, VdevSpec,
+    Dataset, DatasetKind, Feature, Guid, Object, ObjectId, Pool, PoolError, PoolOptions, Property, Tx,
+    VdevSpec,
 };
 use support::{Rig, host, manual};
 

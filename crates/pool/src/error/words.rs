@@ -1,8 +1,7 @@
 //! Parts of messages.
 
 use crate::error::PoolError;
-use crate::ids::Txg;
-use crate::namespace::names::RECEIVED;
+use crate::ids::{RECEIVED, Txg};
 
 /// When a device or region was left behind, in words.
 pub(super) fn of_when(found: Option<Txg>, expected: Txg) -> String {

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::{PoolError, Result};
-use crate::ids::{Guid, Txg};
+use crate::ids::{Guid, RECEIVED, Txg};
 use crate::metadata::branches::{Base, BranchChange};
 use crate::metadata::tables::DatasetKind;
 use crate::namespace::dataset::Dataset;
-use crate::namespace::names::{RECEIVED, split};
+use crate::namespace::names::split;
 use crate::namespace::props::Property;
 use crate::namespace::rollback::Closed;
 use crate::namespace::settings::Feature;
