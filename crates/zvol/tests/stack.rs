@@ -5,7 +5,8 @@
 //! steps it takes, and how often (a swarm):
 //! - Writes, zeroes and discards of any alignment, flushes and txgs, on volumes with blocks of 512 bytes to
 //!   128 KiB, by several clients, one after the other or at one time. Volumes are made, closed, opened,
-//!   resized and destroyed. Snapshots of them are made, cloned, gone back to and destroyed.
+//!   resized and destroyed. Snapshots of them are made, cloned, gone back to and destroyed; clones are
+//!   promoted.
 //! - Files beside them: everything of `crates/zpl/tests/simulation`, syncs, several clients at one time, some
 //!   under a quota.
 //! - Pools of every layout, some of them full. The kind of the log changes, and its vdevs, regions and sides.
@@ -35,6 +36,8 @@
 //! 4. A volume whose making returned is there; another is whole or not.
 //! 5. A snapshot holds exactly what its volume held when it was asked for, whatever of that was durable; and
 //!    is there if its making returned. A volume that was rolled back is what it was, or what the snapshot is.
+//! 6. A clone and the volume that it began in have changed places with all that this changes, or with nothing
+//!    of it.
 //!
 //! What must hold of files: see `tree`; and their check finds nothing.
 //!
@@ -53,6 +56,8 @@ mod copies;
 mod damage;
 #[path = "stack/devices.rs"]
 mod devices;
+#[path = "stack/draw.rs"]
+mod draw;
 #[path = "../../zpl/tests/simulation/drive.rs"]
 mod drive;
 #[path = "stack/files.rs"]
@@ -73,6 +78,8 @@ mod model;
 mod oracle;
 #[path = "stack/program.rs"]
 mod program;
+#[path = "stack/promotions.rs"]
+mod promotions;
 #[path = "stack/race.rs"]
 mod race;
 #[path = "stack/recovery.rs"]

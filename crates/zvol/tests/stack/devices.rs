@@ -3,8 +3,9 @@
 use fastness_pool::{DeviceStatus, Guid, ScrubReport, VdevClass, VdevSpec};
 use fastness_testkit::media::{Disk, Failing};
 
+use crate::draw::draw;
 use crate::met::note;
-use crate::program::{Step, draw};
+use crate::program::Step;
 use crate::rng::Rng;
 use crate::world::{Done, World};
 

@@ -13,6 +13,8 @@ use crate::world::World;
 impl World<'_> {
     /// Every volume holds what it may hold.
     pub fn judge(&mut self, damage: &Damage) {
+        note(&self.met.promotions_cut, u64::from(self.promoting.is_some()));
+        self.settle_promotion();
         let store = self.store().clone();
         let mut volumes = std::mem::take(&mut self.volumes);
         volumes.retain_mut(|open| match Volume::open(&store, &open.name) {
@@ -36,6 +38,7 @@ impl World<'_> {
         });
         self.volumes = volumes;
         self.judge_snapshots();
+        self.judge_origins();
         self.judge_files();
         self.note_devices();
         self.judge_filling();

@@ -62,6 +62,11 @@ counters! {
     snapshots_gone: 60,
     rolled_back: 60,
     cloned: 60,
+    promoted: 60,
+    /// For a snapshot of the name that another one would get.
+    promotions_refused: 400,
+    /// The power failed within one, and it was made, or not.
+    promotions_cut: 200,
     filled: 60,
     full_pools: 60,
     no_space: 60,

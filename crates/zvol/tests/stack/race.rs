@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use fastness_pool::ErrorKind;
 
+use crate::draw::data;
 use crate::met::note;
 use crate::oracle::Change;
-use crate::program::{Step, data};
+use crate::program::Step;
 use crate::rng::Rng;
 use crate::schedule;
 use crate::world::{Done, Was, World};

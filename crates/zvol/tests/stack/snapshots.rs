@@ -22,19 +22,25 @@ pub struct Snap {
 }
 
 impl Snap {
-    fn is_of(&self, volume: &str) -> bool {
+    pub fn is_of(&self, volume: &str) -> bool {
         self.name.split('@').next() == Some(volume)
+    }
+
+    /// What it is called in its volume.
+    pub fn last_name(&self) -> &str {
+        self.name.split_once('@').expect("of a volume").1
     }
 }
 
 impl World<'_> {
     pub fn draw_snapshot(&self, volume: usize, rng: &mut Rng) -> Step {
         let nth = rng.index(self.snapshots.len().max(1));
-        match rng.below(8) {
+        match rng.below(10) {
             _ if self.snapshots.is_empty() => Step::Snapshot { volume },
             0..4 if self.snapshots.len() < SNAPSHOTS_MAX => Step::Snapshot { volume },
             4 if self.volumes.len() < self.swarm.volumes_max + 1 => Step::Clone { nth },
             5 | 6 => Step::Rollback { nth },
+            8 | 9 => self.draw_promotion(rng).unwrap_or(Step::Clone { nth }),
             _ => Step::DestroySnapshot { nth },
         }
     }
@@ -45,6 +51,7 @@ impl World<'_> {
             Step::DestroySnapshot { nth } => self.destroy_snapshot(*nth),
             Step::Rollback { nth } => self.roll_back(*nth),
             Step::Clone { nth } => self.make_clone(*nth),
+            Step::Promote { volume } => self.promote(*volume),
             _ => unreachable!("a step on snapshots"),
         }
     }
@@ -55,8 +62,13 @@ impl World<'_> {
         if open.model.is_vague || !open.is_there() {
             return Ok(());
         }
-        let is_free = |name: &String| self.snapshots.iter().all(|snap| snap.name != *name);
-        let name = (0..).map(|n| format!("{}@s{n}", open.name)).find(is_free).expect("there are few");
+        // Of two with one name, no clone takes the other one's.
+        let is_same = |snap: &Snap, last: &str| {
+            snap.last_name() == last && (!self.seed.is_multiple_of(4) || snap.is_of(&open.name))
+        };
+        let is_free = |last: &String| self.snapshots.iter().all(|snap| !is_same(snap, last));
+        let last = (0..).map(|n| format!("s{n}")).find(is_free).expect("there are few");
+        let name = format!("{}@{last}", open.name);
         let bytes = open.model.now.clone();
         let made = self.store().snapshot(&name);
         let is_left = self.pool().dataset(&name).is_ok();
@@ -109,7 +121,14 @@ impl World<'_> {
         self.volumes[at].close();
         self.volumes[at].rolling = Some(bytes.clone());
         newer.iter().for_each(|at| self.snapshots[*at].fate = Fate::Going);
-        self.store().rollback(&name, true)?;
+        if let Err(error) = self.store().rollback(&name, true) {
+            if !self.power.is_off() && !self.is_suspended() {
+                // It was refused, and nothing has changed.
+                self.volumes[at].rolling = None;
+                newer.iter().for_each(|at| self.snapshots[*at].fate = Fate::Certain);
+            }
+            return Err(error.into());
+        }
         newer.iter().rev().for_each(|at| drop(self.snapshots.remove(*at)));
         let open = &mut self.volumes[at];
         open.rolling = None;

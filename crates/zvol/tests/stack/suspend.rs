@@ -58,6 +58,7 @@ impl World<'_> {
 
     /// All reads as before.
     fn judge_cleared(&mut self) {
+        self.settle_promotion();
         let (store, pool) = (self.store().clone(), self.pool());
         let mut volumes = std::mem::take(&mut self.volumes);
         volumes.retain_mut(|open| match Volume::open(&store, &open.name) {
@@ -88,6 +89,7 @@ impl World<'_> {
         });
         self.volumes = volumes;
         self.judge_snapshots();
+        self.judge_origins();
         self.judge_files_cleared();
         self.note_devices();
         let report = pool.check().unwrap_or_else(|error| panic!("a check after a clear: {error}"));

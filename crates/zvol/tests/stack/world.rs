@@ -18,6 +18,7 @@ use crate::files::Files;
 use crate::full;
 use crate::met::{Met, note};
 use crate::program::Step;
+use crate::promotions::Promotion;
 use crate::rng::Rng;
 use crate::schedule::gate;
 use crate::shape::{Shape, Swarm};
@@ -79,7 +80,9 @@ pub struct World<'a> {
     pub disks_ever: usize,
     pub banks: [Bank; 2],
     pub volumes: Vec<Vol>,
+    /// From old to new.
     pub snapshots: Vec<Snap>,
+    pub promoting: Option<Promotion>,
     pub files: Option<Files>,
     /// All names that a volume ever had.
     pub names: BTreeSet<String>,
@@ -163,6 +166,7 @@ impl<'a> World<'a> {
             banks,
             volumes: Vec::new(),
             snapshots: Vec::new(),
+            promoting: None,
             files: None,
             names: BTreeSet::new(),
             log_vdevs: Vec::new(),
