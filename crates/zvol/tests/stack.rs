@@ -6,7 +6,8 @@
 //! - Writes, zeroes and discards of any alignment, flushes and txgs, on volumes with blocks of 512 bytes to
 //!   128 KiB, by several clients, one after the other or at one time. Volumes are made, closed, opened,
 //!   resized and destroyed. Snapshots of them are made, cloned, gone back to and destroyed; clones are
-//!   promoted.
+//!   promoted. Snapshots are sent and received, as volumes and as the next states of others; streams end early,
+//!   are damaged, go on, and are discarded.
 //! - Files beside them: everything of `crates/zpl/tests/simulation`, syncs, several clients at one time, some
 //!   under a quota.
 //! - Pools of every layout, some of them full. The kind of the log changes, and its vdevs, regions and sides.
@@ -36,7 +37,10 @@
 //! 4. A volume whose making returned is there; another is whole or not.
 //! 5. A snapshot holds exactly what its volume held when it was asked for, whatever of that was durable; and
 //!    is there if its making returned. A volume that was rolled back is what it was, or what the snapshot is.
-//! 6. A clone and the volume that it began in have changed places with all that this changes, or with nothing
+//! 6. A stream that was received is there as a whole or not at all. What came of it is kept if that was said,
+//!    as far as it was said; what was not to be kept is gone. A stream makes of what it is on just what was
+//!    sent.
+//! 7. A clone and the volume that it began in have changed places with all that this changes, or with nothing
 //!    of it.
 //!
 //! What must hold of files: see `tree`; and their check finds nothing.
@@ -50,6 +54,10 @@
 
 #![allow(unreachable_pub, missing_debug_implementations, clippy::print_stdout)]
 
+#[path = "stack/arrivals.rs"]
+mod arrivals;
+#[path = "stack/coming.rs"]
+mod coming;
 #[path = "stack/copies.rs"]
 mod copies;
 #[path = "stack/damage.rs"]
@@ -94,6 +102,8 @@ mod shape;
 mod shorten;
 #[path = "stack/snapshots.rs"]
 mod snapshots;
+#[path = "stack/streams.rs"]
+mod streams;
 #[path = "stack/suspend.rs"]
 mod suspend;
 #[path = "stack/tree.rs"]

@@ -117,7 +117,7 @@ impl World<'_> {
     }
 
     /// Runs some steps while the pool walks over all of its blocks; says whether to go on.
-    fn beside(&mut self, calls: &mut u64) -> bool {
+    pub fn beside(&mut self, calls: &mut u64) -> bool {
         *calls += 1;
         // The last call comes while no txg can sync.
         if *calls == 1 && !self.is_nested {

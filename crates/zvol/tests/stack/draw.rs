@@ -72,6 +72,8 @@ pub fn draw(world: &World<'_>, rng: &mut Rng) -> Step {
             of_devices(world, kind, rng).unwrap_or(Step::Sync)
         }
         Kind::Destroy => Step::Destroy { volume },
+        Kind::Stream if world.snapshots.is_empty() => Step::Snapshot { volume },
+        Kind::Stream if !world.is_nested => world.draw_stream(rng),
         _ if !world.volumes[volume].is_open() => Step::Open { volume },
         Kind::Close if world.volumes[volume].is_open() => Step::Close { volume },
         kind => of_volume(world, volume, kind, rng),

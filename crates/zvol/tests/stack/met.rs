@@ -67,6 +67,17 @@ counters! {
     promotions_refused: 400,
     /// The power failed within one, and it was made, or not.
     promotions_cut: 200,
+    received: 60,
+    increments_received: 60,
+    /// Streams that went on, that were discarded, and that ended early or in a crash and were kept.
+    streams_resumed: 60,
+    streams_aborted: 60,
+    streams_kept: 60,
+    streams_kept_in_crash: 200,
+    /// The power failed within the last step of one, which was made.
+    received_in_crash: 200,
+    /// What a stream would go on from was destroyed.
+    sources_gone: 400,
     filled: 60,
     full_pools: 60,
     no_space: 60,

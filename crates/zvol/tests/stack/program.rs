@@ -67,6 +67,18 @@ pub enum Step {
     Promote {
         volume: usize,
     },
+    /// A snapshot is sent, and received as a volume or as the next state of one.
+    Receive {
+        seed: u64,
+    },
+    /// Streams of which not everything has come, by their place in the list of all.
+    Resume {
+        nth: usize,
+        seed: u64,
+    },
+    AbortReceive {
+        nth: usize,
+    },
     Resize {
         volume: usize,
         size: u64,
@@ -152,12 +164,18 @@ impl Step {
         matches!(self, Write { .. } | Fill { .. } | Zero { .. } | Create { .. } | Resize { .. })
             || matches!(self, ChangeFiles { .. } | RaceFiles { .. })
             || self.is_of_snapshots()
+            || self.is_of_streams()
     }
 
     pub fn is_of_snapshots(&self) -> bool {
         use Step::*;
         matches!(self, Snapshot { .. } | DestroySnapshot { .. } | Rollback { .. } | Clone { .. })
             || matches!(self, Promote { .. })
+    }
+
+    pub fn is_of_streams(&self) -> bool {
+        use Step::*;
+        matches!(self, Receive { .. } | Resume { .. } | AbortReceive { .. })
     }
 
     pub fn is_of_devices(&self) -> bool {

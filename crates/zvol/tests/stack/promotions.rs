@@ -92,6 +92,11 @@ impl World<'_> {
                 open.origin = Some(after.clone());
             }
         }
+        for on in self.arrivals.iter_mut().filter_map(|arrival| arrival.on.as_mut()) {
+            if let Some(after) = promotion.renamed(on) {
+                on.clone_from(after);
+            }
+        }
         for snap in &mut self.snapshots {
             if let Some(after) = promotion.renamed(&snap.name) {
                 snap.name.clone_from(after);

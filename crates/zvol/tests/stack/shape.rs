@@ -78,6 +78,7 @@ pub enum Kind {
     Close,
     Resize,
     Snapshot,
+    Stream,
     Log,
     LogVdev,
     Scrub,
@@ -92,7 +93,7 @@ pub enum Kind {
 }
 
 /// Kind, weight, and in how many of 4 seeds it is there.
-const KINDS: [(Kind, u64, u64); 23] = [
+const KINDS: [(Kind, u64, u64); 24] = [
     (Kind::Write, 50, 4),
     (Kind::Fill, 1, 1),
     (Kind::Zero, 10, 3),
@@ -105,6 +106,7 @@ const KINDS: [(Kind, u64, u64); 23] = [
     (Kind::Close, 3, 2),
     (Kind::Resize, 2, 2),
     (Kind::Snapshot, 4, 2),
+    (Kind::Stream, 4, 2),
     (Kind::Log, 3, 3),
     (Kind::LogVdev, 4, 2),
     (Kind::Scrub, 1, 1),

@@ -19,11 +19,17 @@ pub struct Snap {
     pub name: String,
     pub bytes: Vec<u8>,
     pub fate: Fate,
+    /// The same for all that show the same: one that was received has that of the one that was sent.
+    pub number: u64,
 }
 
 impl Snap {
     pub fn is_of(&self, volume: &str) -> bool {
         self.name.split('@').next() == Some(volume)
+    }
+
+    pub fn volume(&self) -> &str {
+        self.name.split_once('@').expect("of a volume").0
     }
 
     /// What it is called in its volume.
@@ -66,7 +72,11 @@ impl World<'_> {
         let is_same = |snap: &Snap, last: &str| {
             snap.last_name() == last && (!self.seed.is_multiple_of(4) || snap.is_of(&open.name))
         };
-        let is_free = |last: &String| self.snapshots.iter().all(|snap| !is_same(snap, last));
+        let comes = |last: &str| {
+            let name = format!("{}@{last}", open.name);
+            self.arrivals.iter().any(|arrival| arrival.snapshot == name)
+        };
+        let is_free = |last: &String| self.snapshots.iter().all(|snap| !is_same(snap, last)) && !comes(last);
         let last = (0..).map(|n| format!("s{n}")).find(is_free).expect("there are few");
         let name = format!("{}@{last}", open.name);
         let bytes = open.model.now.clone();
@@ -74,15 +84,18 @@ impl World<'_> {
         let is_left = self.pool().dataset(&name).is_ok();
         if made.is_ok() || is_left {
             let fate = if made.is_ok() { Fate::Certain } else { Fate::Making };
-            self.snapshots.push(Snap { name, bytes, fate });
+            self.snapshots_ever += 1;
+            self.snapshots.push(Snap { name, bytes, fate, number: self.snapshots_ever });
         }
         note(&self.met.snapshots, u64::from(made.is_ok()));
         Ok(made?)
     }
 
-    /// Whether a clone began here.
+    /// Whether a clone began here, or an increment on it is being received.
     fn has_clones(&self, name: &str) -> bool {
-        self.volumes.iter().any(|open| open.origin.as_deref() == Some(name))
+        let is_here = |origin: &Option<String>| origin.as_deref() == Some(name);
+        self.volumes.iter().any(|open| is_here(&open.origin))
+            || self.arrivals.iter().any(|arrival| is_here(&arrival.on))
     }
 
     fn destroy_snapshot(&mut self, nth: usize) -> Done {
@@ -98,10 +111,11 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Snapshots of a volume that is going; `None`: one of them has a clone.
+    /// Snapshots of a volume that is going; `None`: one of them has a clone, or the volume receives.
     pub fn end_snapshots(&mut self, volume: &str) -> Option<Vec<String>> {
         let of_it = || self.snapshots.iter().filter(|snap| snap.is_of(volume));
-        if of_it().any(|snap| self.has_clones(&snap.name)) {
+        let receives = self.arrivals.iter().any(|arrival| arrival.volume == volume);
+        if receives || of_it().any(|snap| self.has_clones(&snap.name)) {
             return None;
         }
         let names = of_it().map(|snap| snap.name.clone()).collect();

@@ -59,6 +59,7 @@ impl World<'_> {
     /// All reads as before.
     fn judge_cleared(&mut self) {
         self.settle_promotion();
+        self.settle_arrivals(false);
         let (store, pool) = (self.store().clone(), self.pool());
         let mut volumes = std::mem::take(&mut self.volumes);
         volumes.retain_mut(|open| match Volume::open(&store, &open.name) {

@@ -124,6 +124,7 @@ impl World<'_> {
             Step::Open { volume } => self.open(*volume),
             Step::Resize { volume, size } => self.resize(*volume, *size),
             step if step.is_of_snapshots() => self.step_of_snapshots(step),
+            step if step.is_of_streams() => self.step_of_streams(step),
             _ => unreachable!("a step on a volume"),
         }
     }

@@ -13,6 +13,7 @@ use fastness_zil::KindId;
 use fastness_zpl::FileReplay;
 use fastness_zvol::VolumeReplay;
 
+use crate::arrivals::Arrival;
 use crate::copies::{Copied, Role};
 use crate::files::Files;
 use crate::full;
@@ -82,7 +83,9 @@ pub struct World<'a> {
     pub volumes: Vec<Vol>,
     /// From old to new.
     pub snapshots: Vec<Snap>,
+    pub snapshots_ever: u64,
     pub promoting: Option<Promotion>,
+    pub arrivals: Vec<Arrival>,
     pub files: Option<Files>,
     /// All names that a volume ever had.
     pub names: BTreeSet<String>,
@@ -166,7 +169,9 @@ impl<'a> World<'a> {
             banks,
             volumes: Vec::new(),
             snapshots: Vec::new(),
+            snapshots_ever: 0,
             promoting: None,
+            arrivals: Vec::new(),
             files: None,
             names: BTreeSet::new(),
             log_vdevs: Vec::new(),
