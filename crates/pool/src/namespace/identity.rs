@@ -50,21 +50,31 @@ impl Pool {
         Ok(number.filter(|number| *number != 0).map(Guid))
     }
 
-    /// The snapshot with a GUID, of one volume or of any.
+    /// The snapshot of a volume that has a GUID.
     ///
     /// # Errors
     /// Those of reading the tables.
-    pub fn snapshot_with_guid(&self, guid: Guid, volume: Option<&str>) -> Result<Option<String>> {
+    pub fn snapshot_with_guid(&self, guid: Guid, volume: &str) -> Result<Option<String>> {
+        Ok(self.snapshots_with_guid(guid, Some(volume))?.pop())
+    }
+
+    /// All snapshots with a GUID, of one volume or of any. A volume has at most one; a pool has several if
+    /// it has received from itself.
+    ///
+    /// # Errors
+    /// Those of reading the tables.
+    pub fn snapshots_with_guid(&self, guid: Guid, volume: Option<&str>) -> Result<Vec<String>> {
+        let mut found = Vec::new();
         for info in self.snapshots() {
             let is_of = |volume: &str| info.name.split('@').next() == Some(volume);
             if volume.is_none_or(is_of)
                 && let Ok(dataset) = self.dataset(&info.name)
                 && self.stored_guid(&dataset)? == Some(guid)
             {
-                return Ok(Some(info.name));
+                found.push(info.name);
             }
         }
-        Ok(None)
+        Ok(found)
     }
 
     /// Blocks of a volume that differ between two of its snapshots, or all that the newer one has: from a

@@ -51,9 +51,11 @@ pub struct Incoming {
 
 /// Where what is received is put.
 struct Target {
+    /// The volume, as it is called when the stream begins to come.
     volume: String,
-    /// Full name of the snapshot that there will be.
-    snapshot: String,
+    /// What the snapshot that there will be is called in it.
+    last_name: String,
+    /// Full name of the dataset, then.
     dataset: String,
     state: State,
 }
@@ -63,15 +65,22 @@ pub fn receiving(pool: &Pool) -> Vec<Incoming> {
     let all = pool.datasets().into_iter().filter(|info| info.kind == DatasetKind::Receiving);
     let incoming = all.filter_map(|info| {
         let state = State::of(&pool.dataset(&info.name).ok()?);
-        let suffix = format!("/{RECEIVED}");
         Some(Incoming {
-            volume: info.name.strip_suffix(&suffix).unwrap_or(&info.name).to_owned(),
+            volume: volume_of(&info.name).to_owned(),
             size_bytes: state.as_ref().map_or(0, |state| state.begin.size_bytes),
             token: state.filter(|state| state.is_resumable).map(|state| state.token()),
             dataset: info.name,
         })
     });
     incoming.collect()
+}
+
+/// The volume for which something is received in a dataset: it, or the one above.
+fn volume_of(dataset: &str) -> &str {
+    match dataset.rsplit_once('/') {
+        Some((volume, RECEIVED)) => volume,
+        _ => dataset,
+    }
 }
 
 /// Discards what came of a volume.
@@ -97,7 +106,8 @@ pub fn drop_interrupted(store: &Store) -> Result<Vec<String>, TransferError> {
     Ok(dropped)
 }
 
-/// Receives a stream into a volume, `name` or, with a name for its snapshot, `volume@name`.
+/// Receives a stream into a volume, `name` or, with a name for its snapshot, `volume@name`. If it is renamed
+/// meanwhile, this goes on.
 ///
 /// Persistence: durable on return. Until then there is no volume of that name, or the one that there was is
 /// as it was.
@@ -117,30 +127,33 @@ pub fn receive(
     let is_increment = state.begin.from.is_some();
     let mut target = Target {
         volume: volume.to_owned(),
-        snapshot: format!("{volume}@{last}"),
+        last_name: last.to_owned(),
         dataset: if is_increment { format!("{volume}/{RECEIVED}") } else { volume.to_owned() },
         state,
     };
     check_size(target.state.begin.size_bytes, u64::from(target.state.begin.block_bytes).max(1))?;
-    target.prepare(store, options)?;
-    let pool = store.pool();
-    let result = target.fill(&pool, &mut reader).and_then(|data_bytes| {
-        target.finish(store, options.is_forced)?;
-        Ok(Received { snapshot: target.snapshot.clone(), data_bytes })
+    let dataset = target.prepare(store, options)?;
+    let result = target.fill(&store.pool(), &dataset, &mut reader).and_then(|data_bytes| {
+        let snapshot = target.finish(store, &dataset, options.is_forced)?;
+        Ok(Received { snapshot, data_bytes })
     });
-    result.map_err(|error| target.give_up(store, error))
+    result.map_err(|error| target.give_up(store, &dataset, error))
 }
 
 impl Target {
     /// Checks what there is, and makes what is not.
-    fn prepare(&mut self, store: &Store, options: ReceiveOptions) -> Result<(), TransferError> {
+    fn prepare(&mut self, store: &Store, options: ReceiveOptions) -> Result<Dataset, TransferError> {
         let pool = store.pool();
-        if let Some(found) = self.found(&pool) {
+        let there = pool.dataset(&self.dataset).ok();
+        if let Some(there) = there.filter(|there| there.kind() == DatasetKind::Receiving) {
+            let found = State::of(&there);
             let is_kept = found.as_ref().is_some_and(|state| state.is_resumable);
             return match found {
-                Some(found) if self.state.begin.resumes_at > 0 => self.go_on(&found),
+                Some(found) if self.state.begin.resumes_at > 0 => self.go_on(&found, there),
                 // Nothing has come yet: the rest is all of it.
-                Some(found) if found.begin == self.state.begin => self.go_on(&found),
+                Some(found) if found.begin.resumes_at == 0 && found.is_of(&self.state.begin) => {
+                    self.go_on(&found, there)
+                }
                 Some(found) if is_kept => Err(TransferError::Partial {
                     volume: self.volume.clone(),
                     token: found.token().to_string(),
@@ -158,21 +171,13 @@ impl Target {
         self.make(store, options)
     }
 
-    /// What has come before: `None` inside if it cannot be read.
-    fn found(&self, pool: &Pool) -> Option<Option<State>> {
-        let dataset = pool.dataset(&self.dataset).ok()?;
-        (dataset.kind() == DatasetKind::Receiving).then(|| State::of(&dataset))
-    }
-
     fn other_part(&self, why: &'static str) -> TransferError {
         TransferError::OtherPart { volume: self.volume.clone(), why }
     }
 
-    fn go_on(&mut self, found: &State) -> Result<(), TransferError> {
+    fn go_on(&mut self, found: &State, there: Dataset) -> Result<Dataset, TransferError> {
         let (sent, has) = (&self.state.begin, &found.begin);
-        if (sent.to, sent.from, sent.size_bytes, sent.block_bytes)
-            != (has.to, has.from, has.size_bytes, has.block_bytes)
-        {
+        if !found.is_of(sent) {
             return Err(self.other_part("it is part of another snapshot"));
         }
         if sent.resumes_at != has.resumes_at {
@@ -180,10 +185,10 @@ impl Target {
         }
         // It was kept, and it stays so.
         self.state.is_resumable |= found.is_resumable;
-        Ok(())
+        Ok(there)
     }
 
-    fn make(&self, store: &Store, options: ReceiveOptions) -> Result<(), TransferError> {
+    fn make(&self, store: &Store, options: ReceiveOptions) -> Result<Dataset, TransferError> {
         let pool = store.pool();
         let begin = &self.state.begin;
         let stored = self.state.encode();
@@ -192,25 +197,24 @@ impl Target {
                 return Err(TransferError::Exists(self.volume.clone()));
             }
             let own = [(Property::VolBlockSize, u64::from(begin.block_bytes)), (Property::ReadOnly, 0)];
-            store.change_unopened(|pool, tx| {
+            return Ok(store.change_unopened(|pool, tx| {
                 let dataset = pool.create_dataset(tx, &self.dataset, DatasetKind::Receiving, &own)?;
                 let filled = dataset.create_object(tx).and_then(|data| data.truncate(tx, begin.size_bytes));
                 if filled.is_err() {
                     pool.destroy_dataset(tx, &self.dataset)?;
                 }
                 dataset.put_aux(tx, KEY, Some(&stored));
-                filled
-            })?;
-            return Ok(());
+                filled.map(|()| dataset)
+            })?);
         };
         let volume = pool.dataset(&self.volume)?;
         if volume.kind() != DatasetKind::Volume {
             return Err(TransferError::Exists(self.volume.clone()));
         }
-        if let Some(there) = pool.snapshot_with_guid(Guid(begin.to), Some(&self.volume))? {
+        if let Some(there) = pool.snapshot_with_guid(Guid(begin.to), &self.volume)? {
             return Err(TransferError::AlreadyThere(there));
         }
-        let on = pool.snapshot_with_guid(Guid(from), Some(&self.volume))?;
+        let on = pool.snapshot_with_guid(Guid(from), &self.volume)?;
         let no_base = || TransferError::NoBase { volume: self.volume.clone(), guid: from };
         let on = on.ok_or_else(no_base)?;
         let found = volume.get(Property::VolBlockSize).0;
@@ -222,17 +226,20 @@ impl Target {
             pool.sync()?;
             pool.check_unchanged_since(&on)?;
         }
-        store.change_unopened(|pool, tx| {
+        Ok(store.change_unopened(|pool, tx| {
             let dataset = pool.receive_onto(tx, &on)?;
             dataset.put_aux(tx, KEY, Some(&stored));
-            Ok(())
-        })?;
-        Ok(())
+            Ok(dataset)
+        })?)
     }
 
     /// Takes what comes.
-    fn fill<R: Read>(&mut self, pool: &Arc<Pool>, reader: &mut Reader<R>) -> Result<u64, TransferError> {
-        let dataset: Dataset = pool.dataset(&self.dataset)?;
+    fn fill<R: Read>(
+        &mut self,
+        pool: &Arc<Pool>,
+        dataset: &Dataset,
+        reader: &mut Reader<R>,
+    ) -> Result<u64, TransferError> {
         let _hold = dataset.hold()?;
         let data = dataset.object(DATA)?;
         if data.size_bytes() != self.state.begin.size_bytes {
@@ -261,28 +268,29 @@ impl Target {
         Ok(data_bytes)
     }
 
-    /// All of it has come.
-    fn finish(&self, store: &Store, is_forced: bool) -> Result<(), TransferError> {
+    /// All of it has come. Returns the full name of the snapshot.
+    fn finish(&self, store: &Store, dataset: &Dataset, is_forced: bool) -> Result<String, TransferError> {
         let guid = Guid(self.state.begin.to);
-        match self.state.begin.from {
-            None => store.complete(&self.snapshot, guid, &[KEY])?,
-            Some(_) => store.absorb(&self.snapshot, guid, is_forced)?,
-        }
-        Ok(())
+        Ok(match self.state.begin.from {
+            None => store.complete(dataset, &self.last_name, guid, &[KEY])?,
+            Some(_) => store.absorb(dataset, &self.last_name, guid, is_forced)?,
+        })
     }
 
     /// The stream has ended early: keeps what came if that is wanted, or else removes it.
-    fn give_up(&self, store: &Store, error: TransferError) -> TransferError {
+    fn give_up(&self, store: &Store, dataset: &Dataset, error: TransferError) -> TransferError {
         if !self.state.is_resumable {
             // A pool that cannot do that any more leaves it to the next import.
-            let _ = store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &self.dataset));
+            let _ = store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &dataset.name()));
             return error;
         }
         let pool = store.pool();
         let _ = pool.sync();
-        let Some(Some(kept)) = self.found(&pool) else { return error };
+        let found = pool.dataset_by_id(dataset.id()).ok();
+        let is_there = found.filter(|found| found.kind() == DatasetKind::Receiving);
+        let Some(kept) = is_there.and_then(|found| State::of(&found)) else { return error };
         TransferError::Interrupted {
-            volume: self.volume.clone(),
+            volume: volume_of(&dataset.name()).to_owned(),
             token: kept.token().to_string(),
             source: Box::new(error),
         }

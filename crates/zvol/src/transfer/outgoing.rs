@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use fastness_store::{Dataset, DatasetHold, DatasetKind, Guid, Object, Pool, Store};
+use fastness_store::{Dataset, DatasetHold, DatasetKind, Guid, Object, Pool, PoolError, Store};
 use fastness_stream::{Begin, DATA_BYTES_MAX, RECORD_BYTES, Token, Writer, begin_bytes};
 
 use crate::transfer::error::TransferError;
@@ -51,18 +51,31 @@ impl Outgoing {
         Outgoing::at(store, snapshot, from, 0)
     }
 
-    /// The rest of a stream that was interrupted.
+    /// The rest of a stream that was interrupted. Of several snapshots with the GUIDs of the token, two that
+    /// an increment can be made of.
     ///
     /// # Errors
     /// As [`open`](Self::open); [`TransferError::NoSuchGuid`].
     pub fn resume(store: &Store, token: &Token) -> Result<Outgoing, TransferError> {
         let pool = store.pool();
-        let find = |guid: u64| {
-            let found = pool.snapshot_with_guid(Guid(guid), None)?;
-            found.ok_or(TransferError::NoSuchGuid(guid))
+        let find = |guid: u64| match pool.snapshots_with_guid(Guid(guid), None)? {
+            none if none.is_empty() => Err(TransferError::NoSuchGuid(guid)),
+            found => Ok(found),
         };
-        let from = token.from.map(find).transpose()?;
-        Outgoing::at(store, &find(token.to)?, from.as_deref(), token.offset)
+        let from = match token.from {
+            Some(guid) => find(guid)?.into_iter().map(Some).collect(),
+            None => vec![None],
+        };
+        let mut last = TransferError::NoSuchGuid(token.to);
+        for to in find(token.to)? {
+            for from in &from {
+                match Outgoing::at(store, &to, from.as_deref(), token.offset) {
+                    Err(error) if matches!(error.of_pool(), Some(PoolError::Invalid { .. })) => last = error,
+                    opened => return opened,
+                }
+            }
+        }
+        Err(last)
     }
 
     fn at(

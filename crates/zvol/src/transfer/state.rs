@@ -55,6 +55,13 @@ impl State {
         State::decode(&dataset.synced_aux(KEY).ok()??)
     }
 
+    /// Whether another stream is of the same snapshot and increment, whatever that is called where it is sent
+    /// from.
+    pub(super) fn is_of(&self, other: &Begin) -> bool {
+        let what = |begin: &Begin| (begin.to, begin.from, begin.size_bytes, begin.block_bytes);
+        what(&self.begin) == what(other)
+    }
+
     pub(super) fn token(&self) -> Token {
         let Begin { to, from, name, resumes_at, .. } = self.begin.clone();
         Token { to, from, offset: resumes_at, name }
