@@ -6,8 +6,8 @@
 //! - Writes, zeroes and discards of any alignment, flushes and txgs, on volumes with blocks of 512 bytes to
 //!   128 KiB, by several clients, one after the other or at one time. Volumes are made, closed, opened,
 //!   resized and destroyed. Snapshots of them are made, cloned, gone back to and destroyed; clones are
-//!   promoted. Snapshots are sent and received, as volumes and as the next states of others; streams end early,
-//!   are damaged, go on, and are discarded.
+//!   promoted. Snapshots are sent and received, as volumes and as the next states of others; streams end
+//!   early, are damaged, go on, and are discarded.
 //! - Files beside them: everything of `crates/zpl/tests/simulation`, syncs, several clients at one time, some
 //!   under a quota.
 //! - Pools of every layout, some of them full. The kind of the log changes, and its vdevs, regions and sides.
