@@ -7,14 +7,14 @@
 //!   128 KiB, by several clients, one after the other or at one time. Volumes are made, closed, opened,
 //!   resized and destroyed. Snapshots of them are made, cloned, gone back to and destroyed; clones are
 //!   promoted. Snapshots are sent and received, as volumes and as the next states of others; streams end
-//!   early, are damaged, go on, and are discarded.
+//!   early, are damaged, go on, and are discarded. Some volumes are thick for a while.
 //! - Files beside them: everything of `crates/zpl/tests/simulation`, syncs, several clients at one time, some
 //!   under a quota.
 //! - Pools of every layout, some of them full. The kind of the log changes, and its vdevs, regions and sides.
 //! - Devices fail reads, writes, flushes, tear writes, have no room, or go away, and are back; regions are
-//!   cut short while they are in use; sides are attached, replaced, detached, taken offline and back; scrubs
-//!   and resilvers, with all of this beside them. A pool that is suspended is cleared, with faults in the
-//!   middle of that, too.
+//!   cut short while they are in use; what is free is trimmed; sides are attached, replaced, detached, taken
+//!   offline and back; scrubs and resilvers, with all of this beside them. A pool that is suspended is
+//!   cleared, with faults in the middle of that, too.
 //! - Between two lives a device is put back as it was some txgs ago, or a bit flips in a block or an entry of
 //!   a log.
 //!
@@ -106,8 +106,12 @@ mod snapshots;
 mod streams;
 #[path = "stack/suspend.rs"]
 mod suspend;
+#[path = "stack/thick.rs"]
+mod thick;
 #[path = "stack/tree.rs"]
 mod tree;
+#[path = "stack/trims.rs"]
+mod trims;
 #[path = "stack/volumes.rs"]
 mod volumes;
 #[path = "stack/world.rs"]

@@ -99,6 +99,7 @@ impl World<'_> {
                 Ok(())
             }
             Step::Scrub => self.scrub(),
+            Step::Trim { seed } => self.trim(*seed),
             Step::Attach { to } => self.attach(self.guid(*to)),
             Step::Replace { disk } => self.replace(self.guid(*disk)),
             Step::Detach { disk } => {

@@ -60,6 +60,7 @@ pub fn draw(world: &World<'_>, rng: &mut Rng) -> Step {
     match kind {
         Kind::Sync => Step::Sync,
         Kind::Idle => Step::Idle,
+        Kind::Trim => Step::Trim { seed: rng.next() },
         Kind::Create if there.len() < world.swarm.volumes_max => create(world, rng),
         Kind::Log => change_log(world, rng),
         Kind::LogVdev if !world.log_vdevs.is_empty() && rng.one_in(2) => {
@@ -105,6 +106,7 @@ fn of_volume(world: &World<'_>, volume: usize, kind: Kind, rng: &mut Rng) -> Ste
         Kind::Compare => Step::Compare { volume },
         Kind::Snapshot => world.draw_snapshot(volume, rng),
         Kind::Resize => world.draw_resize(volume, rng),
+        Kind::Thick => world.draw_thick(volume, rng),
         Kind::Race => {
             let open = (0..world.volumes.len()).filter(|at| world.volumes[*at].is_open());
             world.draw_race(&open.collect::<Vec<_>>(), rng)

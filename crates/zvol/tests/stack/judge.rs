@@ -41,6 +41,7 @@ impl World<'_> {
         self.volumes = volumes;
         self.judge_snapshots();
         self.judge_origins();
+        self.judge_thick();
         self.judge_guids();
         self.judge_files();
         self.note_devices();

@@ -56,6 +56,10 @@ counters! {
     two_clients: 60,
     destroyed: 60,
     made_again: 60,
+    made_thick: 60,
+    made_sparse: 60,
+    /// Changes of thick volumes that waited for what was being freed.
+    thick_again: 400,
     grown: 60,
     shrunk: 60,
     snapshots: 60,
@@ -90,6 +94,8 @@ counters! {
     races: 60,
     /// The power failed just when one of them was told that its change is durable.
     cuts_after_fua: 60,
+    trimmed: 60,
+    trimmed_full: 60,
     scrubs: 60,
     scrubs_full: 200,
     /// Steps while a scrub or resilver walked.

@@ -83,6 +83,11 @@ pub enum Step {
         volume: usize,
         size: u64,
     },
+    /// Each block of it is sure to find room from now on, or no more.
+    SetThick {
+        volume: usize,
+        is_on: bool,
+    },
     AddRegion {
         bank: usize,
     },
@@ -105,6 +110,9 @@ pub enum Step {
         nth: usize,
     },
     Scrub,
+    Trim {
+        seed: u64,
+    },
     Attach {
         to: usize,
     },
@@ -162,7 +170,7 @@ impl Step {
     pub fn is_request(&self) -> bool {
         use Step::*;
         matches!(self, Write { .. } | Fill { .. } | Zero { .. } | Create { .. } | Resize { .. })
-            || matches!(self, ChangeFiles { .. } | RaceFiles { .. })
+            || matches!(self, SetThick { .. } | ChangeFiles { .. } | RaceFiles { .. })
             || self.is_of_snapshots()
             || self.is_of_streams()
     }
@@ -180,7 +188,7 @@ impl Step {
 
     pub fn is_of_devices(&self) -> bool {
         use Step::*;
-        matches!(self, Scrub | AddData | Heal | Fail { .. } | CutRegion { .. })
+        matches!(self, Scrub | Trim { .. } | AddData | Heal | Fail { .. } | CutRegion { .. })
             || matches!(self, Attach { .. } | Replace { .. } | Detach { .. } | Offline { .. } | Online { .. })
     }
 

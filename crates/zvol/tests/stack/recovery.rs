@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_base::chain;
-use fastness_pool::{Device, Pool, PoolError, PoolOptions, Probe};
+use fastness_pool::{Device, Pool, PoolError, PoolOptions, Probe, TrimPoint};
 use fastness_store::{LogConfig, RegionParts, Source, Store, StoreError, StoreOptions};
 use fastness_testkit::media::{Bank, Disk};
 use fastness_zvol::drop_interrupted;
@@ -170,6 +170,8 @@ impl World<'_> {
         note(&self.met.sides_repaired, report.sides.entries.iter().sum());
         // As the program does. What fails here is left to the next import.
         let _ = drop_interrupted(&store);
+        store.pool().note_freed(true);
+        self.trim_point = TrimPoint::default();
         self.stack = Some(store);
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fastness_base::chain;
 use fastness_blkdev::MemImage;
-use fastness_pool::{DatasetKind, ErrorKind, Host, ImportOptions, Pool, PoolError, PoolOptions};
+use fastness_pool::{DatasetKind, ErrorKind, Host, ImportOptions, Pool, PoolError, PoolOptions, TrimPoint};
 use fastness_store::{Kinds, PoolLog, Store, StoreError, StoreOptions, Tuning};
 use fastness_testkit::media::{Bank, Disk, Power};
 use fastness_zil::KindId;
@@ -42,6 +42,13 @@ pub struct Was {
 }
 
 pub type Done = Result<(), Failure>;
+
+impl Failure {
+    /// There was no room.
+    pub fn is_for_room(&self) -> bool {
+        self.kind == ErrorKind::NoSpace
+    }
+}
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,6 +96,8 @@ pub struct World<'a> {
     pub files: Option<Files>,
     /// All names that a volume ever had.
     pub names: BTreeSet<String>,
+    /// Where the next trim goes on.
+    pub trim_point: TrimPoint,
     /// Vdevs for logs.
     pub log_vdevs: Vec<u16>,
     pub stack: Option<Arc<Store>>,
@@ -174,6 +183,7 @@ impl<'a> World<'a> {
             arrivals: Vec::new(),
             files: None,
             names: BTreeSet::new(),
+            trim_point: TrimPoint::default(),
             log_vdevs: Vec::new(),
             stack: None,
             is_given_up: false,
