@@ -296,7 +296,7 @@ impl<'a> Branching<'a> {
     /// Rows of these branches are in another place of the tables, with the extents that they had.
     pub(crate) fn note_moved(&mut self, branches: &[u64]) {
         let all = Arc::make_mut(&mut self.all);
-        branches.iter().for_each(|branch| drop(all.moved.insert(*branch, all.moves)));
+        all.moved.extend(branches.iter().map(|branch| (*branch, all.moves)));
         all.moves += 1;
     }
 

@@ -60,8 +60,21 @@ impl World<'_> {
         match rng.below(8) {
             0..3 if !self.arrivals.is_empty() => Step::Resume { nth, seed },
             3 if !self.arrivals.is_empty() => Step::AbortReceive { nth },
+            4..6 if self.increments().is_empty() => {
+                // One on what some other volume has, too, can be sent to that.
+                self.copied_volume().map_or(Step::Receive { seed }, |volume| Step::Snapshot { volume })
+            }
             _ => Step::Receive { seed },
         }
+    }
+
+    /// A volume with a snapshot that another volume has, too.
+    fn copied_volume(&self) -> Option<usize> {
+        let is_copied = |snap: &Snap| {
+            self.snapshots.iter().any(|other| other.number == snap.number && other.volume() != snap.volume())
+        };
+        let mut copied = self.snapshots.iter().filter(|snap| is_copied(snap));
+        copied.find_map(|snap| self.volumes.iter().position(|open| snap.is_of(&open.name) && open.is_there()))
     }
 
     pub fn step_of_streams(&mut self, step: &Step) -> Done {

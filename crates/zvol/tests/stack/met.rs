@@ -59,7 +59,7 @@ counters! {
     made_thick: 60,
     made_sparse: 60,
     /// Changes of thick volumes that waited for what was being freed.
-    thick_again: 400,
+    thick_again: 10_000,
     grown: 60,
     shrunk: 60,
     snapshots: 60,
@@ -68,7 +68,7 @@ counters! {
     cloned: 60,
     promoted: 60,
     /// For a snapshot of the name that another one would get.
-    promotions_refused: 400,
+    promotions_refused: 2000,
     /// The power failed within one, and it was made, or not.
     promotions_cut: 200,
     received: 60,
@@ -79,7 +79,7 @@ counters! {
     streams_kept: 60,
     streams_kept_in_crash: 200,
     /// The power failed within the last step of one, which was made.
-    received_in_crash: 200,
+    received_in_crash: 400,
     /// What a stream would go on from was destroyed.
     sources_gone: 400,
     filled: 60,

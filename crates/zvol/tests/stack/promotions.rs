@@ -40,6 +40,9 @@ impl World<'_> {
         let both = [&promotion.clone, &promotion.volume];
         self.volumes.iter_mut().filter(|open| both.contains(&&open.name)).for_each(|open| open.close());
         self.promoting = (!is_double).then(|| promotion.clone());
+        // Another than that of which the step was drawn.
+        let mut rng = Rng::of_step(self.seed, self.life, !self.step);
+        self.cut_soon(&mut rng);
         let promoted = self.store().promote(&promotion.clone).map_err(Failure::from);
         if is_double {
             note(&self.met.promotions_refused, 1);

@@ -130,6 +130,9 @@ pub fn manual() -> PoolOptions {
     PoolOptions { has_txg_thread: false, cache_bytes, meta_cache_bytes, ..PoolOptions::default() }
 }
 
+/// Of the txgs of a change of names, about.
+const EVENTS_OF_TXG: u64 = 24;
+
 /// One thread, one order.
 pub const TUNING: Tuning = Tuning {
     ncommitters: Some(1),
@@ -248,6 +251,13 @@ impl<'a> World<'a> {
             if self.power.is_off() {
                 break;
             }
+        }
+    }
+
+    /// Now and then the power fails within the next few events: within what begins now.
+    pub fn cut_soon(&self, rng: &mut Rng) {
+        if rng.one_in(8) {
+            self.power.cut_in(1 + rng.below(EVENTS_OF_TXG));
         }
     }
 
