@@ -48,7 +48,8 @@
 //! Besides: an import succeeds without consent to lose anything, but for a device that fails, or was damaged
 //! or put back: then it names the device or the log, changes nothing, and succeeds with the device as it was;
 //! or nothing is lost. After a clear everything reads as before. Allocated is reachable, after an import,
-//! after another txg, and after the volumes were used; on a log of kind pmem no log block is left.
+//! after another txg, and after the volumes were used; on a log of kind pmem no log block is left. When all is
+//! destroyed at the end, no space is in use but what was at the beginning.
 //!
 //! `FASTNESS_STACK_SEEDS=FROM..TO` runs others than the default 0..400.
 
@@ -68,6 +69,8 @@ mod devices;
 mod draw;
 #[path = "../../zpl/tests/simulation/drive.rs"]
 mod drive;
+#[path = "stack/end.rs"]
+mod end;
 #[path = "stack/files.rs"]
 mod files;
 #[path = "stack/flips.rs"]
@@ -147,9 +150,10 @@ fn live_here(seed: u64, met: &Met, skipped: &Skipped) -> Result<Vec<String>, Fai
             world.live(life);
             world.end_and_import();
             if world.is_over {
-                break;
+                return;
             }
         }
+        world.destroy_all();
     });
     let story = std::mem::take(&mut world.story);
     match lived {

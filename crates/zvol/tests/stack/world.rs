@@ -91,6 +91,8 @@ pub struct World<'a> {
     /// From old to new.
     pub snapshots: Vec<Snap>,
     pub snapshots_ever: u64,
+    /// Units of data and rows of the new pool.
+    pub in_use_first: (u64, u64),
     pub promoting: Option<Promotion>,
     pub arrivals: Vec<Arrival>,
     pub files: Option<Files>,
@@ -182,6 +184,7 @@ impl<'a> World<'a> {
             volumes: Vec::new(),
             snapshots: Vec::new(),
             snapshots_ever: 0,
+            in_use_first: (0, 0),
             promoting: None,
             arrivals: Vec::new(),
             files: None,
@@ -202,6 +205,7 @@ impl<'a> World<'a> {
             story,
         };
         world.import().expect("a new pool");
+        world.in_use_first = world.in_use();
         if world.swarm.has_files() {
             world.make_files();
         }
