@@ -302,8 +302,7 @@ impl World {
         then.insert(name.clone(), (next, bytes));
         if !is_full {
             self.arriving = Some((name.clone(), then.clone()));
-            let (of_it, last) = (self.pool.dataset(&received).unwrap(), name.split_once('@').unwrap().1);
-            match self.pool.absorb(&of_it, last, Guid(7), is_forced) {
+            match self.pool.absorb(&name, Guid(7), is_forced) {
                 Err(PoolError::NotNewest { .. } | PoolError::ChangedSince(_)) if !is_forced => {}
                 Err(PoolError::HasClones { .. } | PoolError::NoSpace { .. }) => {}
                 result => {

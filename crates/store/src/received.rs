@@ -23,60 +23,47 @@ impl Store {
         Ok(made)
     }
 
-    /// What was received as a new volume becomes one, with its log and its snapshot, `volume@last_name`;
-    /// `keys` are removed from what is stored with it. Returns the snapshot's full name.
+    /// What was received as a new volume becomes one, with its log and its snapshot, `volume@name`; `keys`
+    /// are removed from what is stored with it.
     ///
     /// Persistence: durable on return. A crash during the call leaves what was received as it was, or the
     /// whole volume with its snapshot.
     ///
     /// # Errors
     /// Those of [`complete`](fastness_pool::Pool::complete), of the log, and of a txg.
-    pub fn complete(
-        &self,
-        received: &Dataset,
-        last_name: &str,
-        guid: Guid,
-        keys: &[&[u8]],
-    ) -> Result<String, StoreError> {
+    pub fn complete(&self, snapshot: &str, guid: Guid, keys: &[&[u8]]) -> Result<(), StoreError> {
         let _clearing = read(&self.clearing);
         let Imported { pool, log } = self.imported();
         let members = log.as_ref().map(|log| (log, log.members()));
+        let dataset: Dataset = pool.dataset(snapshot.split('@').next().unwrap_or_default())?;
         let (made, txg) = pool.transact(|tx| {
             if let Some((log, guard)) = &members
-                && let Err(error) = log.create_log(tx, received, guard)
+                && let Err(error) = log.create_log(tx, &dataset, guard)
             {
                 return Ok(Err(error));
             }
-            let completed = pool.complete(tx, received, last_name, guid, keys);
+            let completed = pool.complete(tx, snapshot, guid, keys);
             if completed.is_err()
                 && let Some((log, guard)) = &members
-                && let Err(error) = log.destroy_log(tx, received.id(), guard)
+                && let Err(error) = log.destroy_log(tx, dataset.id(), guard)
             {
                 return Ok(Err(error));
             }
             completed.map(Ok)
         })?;
         drop(members);
-        let snapshot = made?;
-        pool.wait_synced(txg)?;
-        Ok(snapshot)
+        made?;
+        Ok(pool.wait_synced(txg)?)
     }
 
-    /// A volume becomes what was received for it, with its snapshot, `volume@last_name`, the full name of
-    /// which it returns. Nothing has the volume open.
+    /// A volume becomes what was received for it, with its snapshot. Nothing has the volume open.
     ///
     /// Persistence: durable on return. A crash during the call leaves the volume as it was, or as it will be.
     ///
     /// # Errors
     /// Those of [`absorb`](fastness_pool::Pool::absorb).
-    pub fn absorb(
-        &self,
-        received: &Dataset,
-        last_name: &str,
-        guid: Guid,
-        is_forced: bool,
-    ) -> Result<String, StoreError> {
+    pub fn absorb(&self, snapshot: &str, guid: Guid, is_forced: bool) -> Result<(), StoreError> {
         let _clearing = read(&self.clearing);
-        Ok(self.pool().absorb(received, last_name, guid, is_forced)?)
+        Ok(self.pool().absorb(snapshot, guid, is_forced).map(drop)?)
     }
 }

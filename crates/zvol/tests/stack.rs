@@ -48,8 +48,8 @@
 //! Besides: an import succeeds without consent to lose anything, but for a device that fails, or was damaged
 //! or put back: then it names the device or the log, changes nothing, and succeeds with the device as it was;
 //! or nothing is lost. After a clear everything reads as before. Allocated is reachable, after an import,
-//! after another txg, and after the volumes were used; on a log of kind pmem no log block is left. When all is
-//! destroyed at the end, no space is in use but what was at the beginning.
+//! after another txg, and after the volumes were used; on a log of kind pmem no log block is left. When all
+//! is destroyed at the end, no space is in use but what was at the beginning.
 //!
 //! `FASTNESS_STACK_SEEDS=FROM..TO` runs others than the default 0..400.
 

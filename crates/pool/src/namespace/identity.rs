@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::error::Result;
+use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, Guid};
 use crate::namespace::snapshots::{DATA, GUID};
 use crate::objects::extent::GROUP_BLOCKS;
@@ -50,16 +50,8 @@ impl Pool {
         Ok(number.filter(|number| *number != 0).map(Guid))
     }
 
-    /// The snapshot of a volume that has a GUID.
-    ///
-    /// # Errors
-    /// Those of reading the tables.
-    pub fn snapshot_with_guid(&self, guid: Guid, volume: &str) -> Result<Option<String>> {
-        Ok(self.snapshots_with_guid(guid, Some(volume))?.pop())
-    }
-
-    /// All snapshots with a GUID, of one volume or of any. A volume has at most one; a pool has several if
-    /// it has received from itself.
+    /// The snapshots with a GUID, of one volume or of any: several if one was received in the pool that it
+    /// was sent from.
     ///
     /// # Errors
     /// Those of reading the tables.
@@ -81,8 +73,8 @@ impl Pool {
     /// block on, and of about `rows` rows of 32 blocks. Reads rows that have changed, and no data.
     ///
     /// # Errors
-    /// [`Invalid`](crate::PoolError::Invalid) if the older one is not a state of before the newer one; those
-    /// of reading the tables.
+    /// [`Invalid`](crate::PoolError::Invalid) if the older one is not a state of before the newer one, or is
+    /// the same one; those of reading the tables.
     pub fn difference(
         &self,
         from: Option<DatasetId>,
@@ -90,6 +82,9 @@ impl Pool {
         first_block: u64,
         rows: usize,
     ) -> Result<Difference> {
+        if from == Some(to) {
+            return Err(PoolError::invalid("snapshot to begin with", "it is that one"));
+        }
         let tables = self.shared.tables.current();
         let ends = (from.map(|from| from.0), to.0);
         let found = tables.difference(ends, DATA.0, first_block / GROUP_BLOCKS, rows.max(1));

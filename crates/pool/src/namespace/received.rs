@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::{PoolError, Result};
-use crate::ids::{DatasetId, Guid};
+use crate::ids::{Guid, RECEIVED, Txg};
 use crate::metadata::branches::{Base, BranchChange};
 use crate::metadata::tables::DatasetKind;
 use crate::namespace::dataset::Dataset;
-use crate::namespace::names::{RECEIVED, split};
+use crate::namespace::names::split;
 use crate::namespace::props::Property;
 use crate::namespace::rollback::Closed;
 use crate::namespace::settings::Feature;
@@ -27,7 +27,7 @@ use crate::namespace::snapshots::{DATA, charge_of_gone, charge_of_new, check_unn
 use crate::pool::{Pool, Tx};
 use crate::space::room::Claim;
 use crate::state::datasets::{DatasetCore, Namespace};
-use fastness_sync::order::{read, write};
+use fastness_sync::order::{lock, read, write};
 
 impl Pool {
     /// Makes the dataset into which an increment on a snapshot is received: below the snapshot's volume, with
@@ -42,45 +42,34 @@ impl Pool {
         self.add_clone(tx, snapshot, &format!("{volume}/{RECEIVED}"), &own, DatasetKind::Receiving)
     }
 
-    /// What was received as a new volume becomes one, with its snapshot, `volume@last_name`, in the
-    /// transaction's txg; returns the snapshot's full name. Owners remove what they have stored for the time
-    /// until then (`keys`); whether it is read-only is inherited from then on.
+    /// What was received as a new volume becomes one, with its snapshot, `volume@name`, in the transaction's
+    /// txg. Owners remove what they have stored for the time until then (`keys`); whether it is read-only is
+    /// inherited from then on.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`] for what is not being received, [`PoolError::NoDataset`] for what was
-    /// destroyed; those of [`snapshot`](Self::snapshot). Nothing was changed then.
-    pub fn complete(
-        &self,
-        tx: &Tx,
-        received: &Dataset,
-        last_name: &str,
-        guid: Guid,
-        keys: &[&[u8]],
-    ) -> Result<String> {
+    /// [`PoolError::Invalid`] for what is not being received; [`PoolError::Busy`] for what somebody still has
+    /// open, to write what comes; those of [`snapshot`](Self::snapshot). Nothing was changed then.
+    pub fn complete(&self, tx: &Tx, snapshot: &str, guid: Guid, keys: &[&[u8]]) -> Result<()> {
         self.shared.need(tx, Feature::Snapshots)?;
         let mut namespace = write(&self.shared.datasets.namespace);
         namespace.check_order(tx.txg())?;
-        received.check_exists()?;
-        // It may have been renamed since it began to come.
-        let (core, name) = (&received.core, namespace.path(received.core.id.0));
-        let snapshot = format!("{name}@{last_name}");
+        let name = snapshot.split('@').next().unwrap_or_default();
+        let core = namespace.find(name).ok_or_else(|| PoolError::NoDataset(name.to_owned()))?;
         if read(&core.row).kind != DatasetKind::Receiving || core.base().is_some() {
             return Err(PoolError::invalid("volume that is being received", name));
         }
+        if let Some(why) = core.user(&lock(&core.objects)) {
+            return Err(PoolError::Busy { name: name.to_owned(), why });
+        }
         write(&core.row).kind = DatasetKind::Volume;
-        let (volume, _) = match self.add_snapshot(
-            &mut namespace,
-            tx,
-            (&snapshot, DatasetKind::Volume),
-            guid,
-            Claim::Data,
-        ) {
-            Ok(made) => made,
-            Err(error) => {
-                write(&core.row).kind = DatasetKind::Receiving;
-                return Err(error);
-            }
-        };
+        let (volume, _) =
+            match self.add_snapshot(&mut namespace, tx, (snapshot, DatasetKind::Volume), guid, Claim::Data) {
+                Ok(made) => made,
+                Err(error) => {
+                    write(&core.row).kind = DatasetKind::Receiving;
+                    return Err(error);
+                }
+            };
         write(&core.row).values.set(Property::ReadOnly, None);
         let row = read(&core.row).clone();
         self.shared.note_dataset(&mut namespace, tx, core.id.0, Some(&row));
@@ -89,11 +78,10 @@ impl Pool {
         keys.iter().for_each(|key| drop(changes.aux.insert((core.id.0, key.to_vec()), None)));
         drop((changes, namespace));
         self.begin_keeping(tx.txg(), &volume);
-        Ok(snapshot)
+        Ok(())
     }
 
-    /// A volume becomes what was received for it, and gets the snapshot `volume@last_name` of that; returns
-    /// its full name. The volume is the one below which `received` is, whatever it is called by now. With
+    /// A volume becomes what was received for it, and gets the snapshot `volume@name` of that. With
     /// `is_forced`, what has changed since the snapshot that the increment is on is lost, with newer
     /// snapshots. The caller holds no transaction, and nothing has the volume open.
     ///
@@ -105,20 +93,19 @@ impl Pool {
     /// [`PoolError::Busy`] of the volume or of newer snapshots; [`PoolError::Exists`],
     /// [`PoolError::NoSpace`], [`PoolError::NoRoomForSnapshot`] of a thick volume; those of a sync. Nothing
     /// was changed, unless the sync failed.
-    pub fn absorb(&self, received: &Dataset, last_name: &str, guid: Guid, is_forced: bool) -> Result<String> {
-        let (received, volume) = self.close_received(received)?;
+    pub fn absorb(&self, snapshot: &str, guid: Guid, is_forced: bool) -> Result<Txg> {
+        let (name, _) = split(snapshot)?;
+        let (received, volume) = self.close_received(name)?;
         let ids = [received.core().id.0, volume.core().id.0];
         self.sync()?;
         while ids.iter().any(|id| !self.shared.tables.current().cleared.of(*id).is_empty()) {
             self.sync()?;
         }
-        let (snapshot, txg) = self.transact(|tx| {
+        let ((), txg) = self.transact(|tx| {
             self.shared.need(tx, Feature::Snapshots)?;
             let mut namespace = write(&self.shared.datasets.namespace);
             namespace.check_order(tx.txg())?;
             let (core, base) = base_of(&namespace, received.core())?;
-            let snapshot = format!("{}@{last_name}", namespace.path(ids[1]));
-            split(&snapshot)?;
             let at = namespace.path(base.snapshot);
             if !is_forced {
                 self.check_at(&namespace, base, &at)?;
@@ -137,8 +124,8 @@ impl Pool {
             )?;
             // Of those that go, one may have the name.
             let is_free = !newer.iter().any(|core| namespace.path(core.id.0) == snapshot);
-            if is_free && namespace.find(&snapshot).is_some() {
-                return Err(PoolError::Exists(snapshot));
+            if is_free && namespace.find(snapshot).is_some() {
+                return Err(PoolError::Exists(snapshot.to_owned()));
             }
             newer.iter().rev().for_each(|core| self.shared.remove_snapshot(&mut namespace, tx, core));
             let change = BranchChange::Absorb { clone: ids[0], base };
@@ -147,22 +134,21 @@ impl Pool {
             self.shared.remove_dataset(&mut namespace, tx, &core, &key);
             // Nothing can be in its way: its name is free, and its room is reserved.
             let (volume, _) =
-                self.add_snapshot(&mut namespace, tx, (&snapshot, DatasetKind::Volume), guid, Claim::Replay)?;
+                self.add_snapshot(&mut namespace, tx, (snapshot, DatasetKind::Volume), guid, Claim::Replay)?;
             volume.has_snapshots.store(true, Ordering::SeqCst);
-            Ok(snapshot)
+            Ok(())
         })?;
         self.wait_synced(txg)?;
-        Ok(snapshot)
+        Ok(txg)
     }
 
     /// Keeps a volume, and what is received for it, from being opened.
-    fn close_received(&self, received: &Dataset) -> Result<(Closed, Closed)> {
+    fn close_received(&self, volume: &str) -> Result<(Closed, Closed)> {
         let namespace = write(&self.shared.datasets.namespace);
-        received.check_exists()?;
-        let (core, base) = base_of(&namespace, &received.core)?;
-        let volume = namespace.by_id.get(&base.branch).cloned();
-        let volume = volume.ok_or_else(|| PoolError::NoDataset(DatasetId(base.branch).to_string()))?;
-        Ok((Closed::close(&namespace, core)?, Closed::close(&namespace, volume)?))
+        let find = |name: &str| namespace.find(name).ok_or_else(|| PoolError::NoDataset(name.to_owned()));
+        let (of_volume, received) = (find(volume)?, find(&format!("{volume}/{RECEIVED}"))?);
+        base_of(&namespace, &received)?;
+        Ok((Closed::close(&namespace, received)?, Closed::close(&namespace, of_volume)?))
     }
 
     /// Refuses a volume with newer snapshots than this one, or other contents.

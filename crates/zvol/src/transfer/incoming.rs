@@ -10,7 +10,7 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use fastness_store::{Dataset, DatasetKind, Guid, Pool, PoolError, Property, RECEIVED, Store};
+use fastness_store::{Dataset, DatasetHold, DatasetKind, Guid, Pool, PoolError, Property, RECEIVED, Store};
 use fastness_stream::{Part, Reader, Token};
 
 use crate::create::check_size;
@@ -49,15 +49,19 @@ pub struct Incoming {
     pub size_bytes: u64,
 }
 
-/// Where what is received is put.
+/// Where what is received is put, by the names that it had at the beginning.
 struct Target {
-    /// The volume, as it is called when the stream begins to come.
     volume: String,
-    /// What the snapshot that there will be is called in it.
-    last_name: String,
-    /// Full name of the dataset, then.
+    /// Last part of the name of the snapshot that there will be.
+    last: String,
     dataset: String,
     state: State,
+}
+
+/// The dataset that gets what comes. Nobody else has it meanwhile; it may be renamed.
+struct Filled {
+    dataset: Dataset,
+    hold: DatasetHold,
 }
 
 /// All volumes of which not everything has come.
@@ -75,22 +79,24 @@ pub fn receiving(pool: &Pool) -> Vec<Incoming> {
     incoming.collect()
 }
 
-/// The volume for which something is received in a dataset: it, or the one above.
-fn volume_of(dataset: &str) -> &str {
-    match dataset.rsplit_once('/') {
-        Some((volume, RECEIVED)) => volume,
-        _ => dataset,
-    }
-}
-
 /// Discards what came of a volume.
 ///
 /// # Errors
-/// [`TransferError::NotReceiving`]; [`PoolError::Busy`] while it is still coming.
+/// [`TransferError::NotReceiving`]; [`TransferError::BeingReceived`] while it is still coming.
 pub fn abort_receiving(store: &Store, volume: &str) -> Result<(), TransferError> {
-    let found = receiving(&store.pool()).into_iter().find(|incoming| incoming.volume == volume);
+    let is_it = |incoming: &Incoming| incoming.volume == volume || incoming.dataset == volume;
+    let found = receiving(&store.pool()).into_iter().find(is_it);
     let found = found.ok_or_else(|| TransferError::NotReceiving(volume.to_owned()))?;
-    Ok(store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &found.dataset))?)
+    let dropped = store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &found.dataset));
+    dropped.map_err(|error| being_received(error.into(), &found.volume))
+}
+
+/// What it means that the dataset of what comes is in use.
+fn being_received(error: TransferError, volume: &str) -> TransferError {
+    match error.of_pool() {
+        Some(PoolError::Busy { .. }) => TransferError::BeingReceived(volume.to_owned()),
+        _ => error,
+    }
 }
 
 /// Discards what a crash has left of streams that were not to be kept; returns the volumes.
@@ -106,8 +112,7 @@ pub fn drop_interrupted(store: &Store) -> Result<Vec<String>, TransferError> {
     Ok(dropped)
 }
 
-/// Receives a stream into a volume, `name` or, with a name for its snapshot, `volume@name`. If it is renamed
-/// meanwhile, this goes on.
+/// Receives a stream into a volume, `name` or, with a name for its snapshot, `volume@name`.
 ///
 /// Persistence: durable on return. Until then there is no volume of that name, or the one that there was is
 /// as it was.
@@ -127,32 +132,43 @@ pub fn receive(
     let is_increment = state.begin.from.is_some();
     let mut target = Target {
         volume: volume.to_owned(),
-        last_name: last.to_owned(),
+        last: last.to_owned(),
         dataset: if is_increment { format!("{volume}/{RECEIVED}") } else { volume.to_owned() },
         state,
     };
     check_size(target.state.begin.size_bytes, u64::from(target.state.begin.block_bytes).max(1))?;
-    let dataset = target.prepare(store, options)?;
-    let result = target.fill(&store.pool(), &dataset, &mut reader).and_then(|data_bytes| {
+    let Filled { dataset, hold } = target.prepare(store, options)?;
+    let filled = target.fill(&store.pool(), &dataset, &mut reader);
+    drop(hold);
+    let result = filled.and_then(|data_bytes| {
         let snapshot = target.finish(store, &dataset, options.is_forced)?;
         Ok(Received { snapshot, data_bytes })
     });
     result.map_err(|error| target.give_up(store, &dataset, error))
 }
 
+/// The volume for which a dataset gets what comes, by their full names.
+pub fn volume_of(dataset: &str) -> &str {
+    dataset.strip_suffix(RECEIVED).and_then(|above| above.strip_suffix('/')).unwrap_or(dataset)
+}
+
 impl Target {
     /// Checks what there is, and makes what is not.
-    fn prepare(&mut self, store: &Store, options: ReceiveOptions) -> Result<Dataset, TransferError> {
+    fn prepare(&mut self, store: &Store, options: ReceiveOptions) -> Result<Filled, TransferError> {
         let pool = store.pool();
-        let there = pool.dataset(&self.dataset).ok();
-        if let Some(there) = there.filter(|there| there.kind() == DatasetKind::Receiving) {
-            let found = State::of(&there);
+        if let Ok(dataset) = pool.dataset(&self.dataset)
+            && dataset.kind() == DatasetKind::Receiving
+        {
+            // Before anything else: whoever else has it would write to it as well, also to the volume that it
+            // becomes.
+            let filled = self.take(dataset)?;
+            let found = State::of(&filled.dataset);
             let is_kept = found.as_ref().is_some_and(|state| state.is_resumable);
             return match found {
-                Some(found) if self.state.begin.resumes_at > 0 => self.go_on(&found, there),
+                Some(found) if self.state.begin.resumes_at > 0 => self.go_on(&found).map(|()| filled),
                 // Nothing has come yet: the rest is all of it.
-                Some(found) if found.begin.resumes_at == 0 && found.is_of(&self.state.begin) => {
-                    self.go_on(&found, there)
+                Some(found) if found.is_beginning_of(&self.state.begin) => {
+                    self.go_on(&found).map(|()| filled)
                 }
                 Some(found) if is_kept => Err(TransferError::Partial {
                     volume: self.volume.clone(),
@@ -160,24 +176,38 @@ impl Target {
                 }),
                 // A crash has left it.
                 _ => {
-                    store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &self.dataset))?;
-                    self.make(store, options)
+                    drop(filled);
+                    let dropped = store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &self.dataset));
+                    dropped.map_err(|error| being_received(error.into(), &self.volume))?;
+                    self.take(self.make(store, options)?)
                 }
             };
         }
         if self.state.begin.resumes_at > 0 {
             return Err(self.other_part("there is nothing"));
         }
-        self.make(store, options)
+        self.take(self.make(store, options)?)
+    }
+
+    /// The dataset for this stream alone.
+    fn take(&self, dataset: Dataset) -> Result<Filled, TransferError> {
+        let hold = dataset.hold_alone().map_err(|error| being_received(error.into(), &self.volume))?;
+        if dataset.kind() != DatasetKind::Receiving {
+            // Another stream has made a volume of it just now.
+            return Err(TransferError::Exists(self.volume.clone()));
+        }
+        Ok(Filled { dataset, hold })
     }
 
     fn other_part(&self, why: &'static str) -> TransferError {
         TransferError::OtherPart { volume: self.volume.clone(), why }
     }
 
-    fn go_on(&mut self, found: &State, there: Dataset) -> Result<Dataset, TransferError> {
+    fn go_on(&mut self, found: &State) -> Result<(), TransferError> {
         let (sent, has) = (&self.state.begin, &found.begin);
-        if !found.is_of(sent) {
+        if (sent.to, sent.from, sent.size_bytes, sent.block_bytes)
+            != (has.to, has.from, has.size_bytes, has.block_bytes)
+        {
             return Err(self.other_part("it is part of another snapshot"));
         }
         if sent.resumes_at != has.resumes_at {
@@ -185,7 +215,7 @@ impl Target {
         }
         // It was kept, and it stays so.
         self.state.is_resumable |= found.is_resumable;
-        Ok(there)
+        Ok(())
     }
 
     fn make(&self, store: &Store, options: ReceiveOptions) -> Result<Dataset, TransferError> {
@@ -211,10 +241,10 @@ impl Target {
         if volume.kind() != DatasetKind::Volume {
             return Err(TransferError::Exists(self.volume.clone()));
         }
-        if let Some(there) = pool.snapshot_with_guid(Guid(begin.to), &self.volume)? {
+        if let Some(there) = pool.snapshots_with_guid(Guid(begin.to), Some(&self.volume))?.pop() {
             return Err(TransferError::AlreadyThere(there));
         }
-        let on = pool.snapshot_with_guid(Guid(from), &self.volume)?;
+        let on = pool.snapshots_with_guid(Guid(from), Some(&self.volume))?.pop();
         let no_base = || TransferError::NoBase { volume: self.volume.clone(), guid: from };
         let on = on.ok_or_else(no_base)?;
         let found = volume.get(Property::VolBlockSize).0;
@@ -240,7 +270,6 @@ impl Target {
         dataset: &Dataset,
         reader: &mut Reader<R>,
     ) -> Result<u64, TransferError> {
-        let _hold = dataset.hold()?;
         let data = dataset.object(DATA)?;
         if data.size_bytes() != self.state.begin.size_bytes {
             pool.transact(|tx| data.truncate(tx, self.state.begin.size_bytes))?;
@@ -271,26 +300,33 @@ impl Target {
     /// All of it has come. Returns the full name of the snapshot.
     fn finish(&self, store: &Store, dataset: &Dataset, is_forced: bool) -> Result<String, TransferError> {
         let guid = Guid(self.state.begin.to);
-        Ok(match self.state.begin.from {
-            None => store.complete(dataset, &self.last_name, guid, &[KEY])?,
-            Some(_) => store.absorb(dataset, &self.last_name, guid, is_forced)?,
-        })
+        // As they are called now.
+        let (name, last) = (dataset.name(), &self.last);
+        let snapshot = format!("{}@{last}", volume_of(&name));
+        match self.state.begin.from {
+            None => store.complete(&snapshot, guid, &[KEY])?,
+            Some(_) => store.absorb(&snapshot, guid, is_forced)?,
+        }
+        Ok(snapshot)
     }
 
     /// The stream has ended early: keeps what came if that is wanted, or else removes it.
     fn give_up(&self, store: &Store, dataset: &Dataset, error: TransferError) -> TransferError {
-        if !self.state.is_resumable {
-            // A pool that cannot do that any more leaves it to the next import.
-            let _ = store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &dataset.name()));
+        // Another stream may have made a volume of it, or somebody has discarded it.
+        let is_there = store.pool().dataset_by_id(dataset.id()).is_ok();
+        if !is_there || dataset.kind() != DatasetKind::Receiving {
             return error;
         }
-        let pool = store.pool();
-        let _ = pool.sync();
-        let found = pool.dataset_by_id(dataset.id()).ok();
-        let is_there = found.filter(|found| found.kind() == DatasetKind::Receiving);
-        let Some(kept) = is_there.and_then(|found| State::of(&found)) else { return error };
+        let name = dataset.name();
+        if !self.state.is_resumable {
+            // A pool that cannot do that any more leaves it to the next import.
+            let _ = store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &name));
+            return error;
+        }
+        let _ = store.pool().sync();
+        let Some(kept) = State::of(dataset) else { return error };
         TransferError::Interrupted {
-            volume: volume_of(&dataset.name()).to_owned(),
+            volume: volume_of(&name).to_owned(),
             token: kept.token().to_string(),
             source: Box::new(error),
         }

@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use fastness_store::{Dataset, DatasetHold, DatasetKind, Guid, Object, Pool, PoolError, Store};
+use fastness_store::{Dataset, DatasetHold, DatasetKind, Guid, Object, Pool, Store};
 use fastness_stream::{Begin, DATA_BYTES_MAX, RECORD_BYTES, Token, Writer, begin_bytes};
 
 use crate::transfer::error::TransferError;
@@ -51,31 +51,34 @@ impl Outgoing {
         Outgoing::at(store, snapshot, from, 0)
     }
 
-    /// The rest of a stream that was interrupted. Of several snapshots with the GUIDs of the token, two that
-    /// an increment can be made of.
+    /// The rest of a stream that was interrupted.
     ///
     /// # Errors
     /// As [`open`](Self::open); [`TransferError::NoSuchGuid`].
     pub fn resume(store: &Store, token: &Token) -> Result<Outgoing, TransferError> {
         let pool = store.pool();
-        let find = |guid: u64| match pool.snapshots_with_guid(Guid(guid), None)? {
-            none if none.is_empty() => Err(TransferError::NoSuchGuid(guid)),
-            found => Ok(found),
+        let find = |guid: u64| {
+            let found = pool.snapshots_with_guid(Guid(guid), None)?;
+            if found.is_empty() { Err(TransferError::NoSuchGuid(guid)) } else { Ok(found) }
         };
-        let from = match token.from {
-            Some(guid) => find(guid)?.into_iter().map(Some).collect(),
+        let mut ends = find(token.to)?;
+        // Rather the one that was sent.
+        ends.sort_by_key(|name| *name != token.name);
+        let beginnings = match token.from {
+            Some(from) => find(from)?.into_iter().map(Some).collect(),
             None => vec![None],
         };
-        let mut last = TransferError::NoSuchGuid(token.to);
-        for to in find(token.to)? {
-            for from in &from {
-                match Outgoing::at(store, &to, from.as_deref(), token.offset) {
-                    Err(error) if matches!(error.of_pool(), Some(PoolError::Invalid { .. })) => last = error,
-                    opened => return opened,
+        // What was received in the pool that it was sent from has the same GUIDs: those that belong together.
+        let mut refused = TransferError::NoSuchGuid(token.to);
+        for to in &ends {
+            for from in &beginnings {
+                match Outgoing::at(store, to, from.as_deref(), token.offset) {
+                    Ok(outgoing) => return Ok(outgoing),
+                    Err(error) => refused = error,
                 }
             }
         }
-        Err(last)
+        Err(refused)
     }
 
     fn at(

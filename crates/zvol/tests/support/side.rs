@@ -1,5 +1,4 @@
-//! A pool that sends or receives, with its store, in memory.
-#![allow(unreachable_pub, missing_debug_implementations)]
+//! A pool with volumes on one device, which sends snapshots and receives them.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use fastness_zvol::{
     Outgoing, ReceiveOptions, Received, TransferError, Volume, VolumeOptions, receive, receiving,
 };
 
-use crate::support::{self, create, manual, store_options};
+use super::{create, manual, store_options};
 
 pub const MIB: u64 = 1 << 20;
 pub const BLOCK_BYTES: usize = 4096;
@@ -22,7 +21,7 @@ pub const FORCED: ReceiveOptions = ReceiveOptions { is_resumable: false, is_forc
 pub struct Side {
     pub disk: Device,
     pub memory: Arc<MemDevice>,
-    pub store: Option<Arc<Store>>,
+    store: Option<Arc<Store>>,
 }
 
 impl Side {
@@ -85,7 +84,7 @@ impl Side {
     pub fn crash(&mut self) {
         self.store = None;
         let mut parts = Given { devices: vec![self.disk.clone()], regions: Vec::new() };
-        let (store, _) = support::import(&mut parts, &store_options(manual()), Consent::NONE).unwrap();
+        let (store, _) = super::import(&mut parts, &store_options(manual()), Consent::NONE).unwrap();
         self.store = Some(store);
     }
 

@@ -1,10 +1,12 @@
 //! Thick volumes that receive increments: each block finds room afterwards, or nothing has changed.
 
+mod support;
+
 use fastness_base::ErrorKind;
 use fastness_pool::{PoolError, Property};
 use fastness_zvol::{ReceiveOptions, TransferError, Volume, VolumeOptions};
 
-use crate::side::{BLOCK_BYTES, MIB, PLAIN, Side};
+use support::side::{BLOCK_BYTES, MIB, PLAIN, Side};
 
 const THICK_BYTES: u64 = 8 * MIB;
 const BLOCKS: usize = THICK_BYTES as usize / BLOCK_BYTES;
