@@ -5,9 +5,9 @@ mod support;
 
 use std::io::Read;
 
-use fastness_pool::{PoolError, Property, thick_bytes};
-use fastness_zvol::{Outgoing, TransferError, Volume, VolumeOptions, abort_receiving, receive, receiving};
-use support::side::{BLOCK_BYTES, KEPT, MIB, PLAIN, Side, same};
+use fastness_pool::PoolError;
+use fastness_zvol::{Outgoing, TransferError, abort_receiving, receive, receiving};
+use support::side::{KEPT, MIB, PLAIN, Side, same};
 
 /// A stream, and what happens when half of it has come.
 struct Halfway<'a, F: FnMut()> {
@@ -158,47 +158,4 @@ fn an_increment_on_itself_is_refused() {
     let from = Side::with_volume();
     let refused = Outgoing::open(from.store(), "tank/v@a", Some("tank/v@a")).unwrap_err();
     assert!(matches!(refused.of_pool(), Some(PoolError::Invalid { .. })), "{refused}");
-}
-
-/// What comes takes nothing of the room that is kept for a thick volume: there is room for it besides, and then
-/// each block of the volume still finds room.
-#[test]
-fn a_thick_volume_gets_increments_and_keeps_its_room() {
-    let (from, to) = (Side::with_volume(), Side::new(64 * MIB));
-    from.write("tank/v", 20, 512, 2);
-    from.snapshot("tank/v@b");
-    let increment = from.send("tank/v@b", Some("tank/v@a"));
-    to.receive("tank/copy", &from.send("tank/v@a", None), PLAIN).unwrap();
-    let thick = thick_bytes(8 * MIB, BLOCK_BYTES as u64);
-    let pool = to.store().pool();
-    pool.transact(|tx| pool.dataset("tank/copy")?.set(tx, Property::RefReservation, Some(thick))).unwrap();
-    let options = VolumeOptions { properties: vec![(Property::VolBlockSize, BLOCK_BYTES as u64)] };
-    Volume::create(to.store(), "tank/fill", 64 * MIB, &options).unwrap();
-    let fill = || {
-        let volume = Volume::open(to.store(), "tank/fill").unwrap();
-        let data = vec![7; MIB as usize / 4];
-        let mut at = 0;
-        while volume.write(at, &data, false).is_ok() {
-            at += data.len() as u64;
-        }
-        assert!(at < 64 * MIB, "there is no end of room");
-        volume
-    };
-    fill().discard(0, MIB, false).unwrap();
-    pool.sync().unwrap();
-    let refused = to.receive("tank/copy", &increment, PLAIN).unwrap_err();
-    assert!(matches!(refused.of_pool(), Some(PoolError::NoSpace { .. })), "{refused}");
-    same(&from, &to, &["a"]);
-    fill().discard(0, 4 * MIB, false).unwrap();
-    pool.sync().unwrap();
-    to.receive("tank/copy", &increment, PLAIN).unwrap();
-    same(&from, &to, &["a", "b"]);
-    fill();
-    for (salt, at) in (0..8).flat_map(|round| (0..16).map(move |at| (round + 3, at * 128))) {
-        to.write("tank/copy", at, 128, salt);
-        if at % 512 == 0 {
-            pool.sync().unwrap();
-        }
-    }
-    to.check();
 }
