@@ -59,6 +59,7 @@ mod sigbus;
 mod slots;
 mod sum;
 mod sysfs;
+mod view;
 
 pub use any::AnyRange;
 pub use counters::copied_bytes;
@@ -79,3 +80,4 @@ pub use region::Region;
 pub use shared::SharedWords;
 pub use slots::{Entered, WRITERS_MAX, WriterSlots};
 pub use sum::sum;
+pub use view::{PmView, View};

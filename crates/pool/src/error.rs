@@ -43,12 +43,9 @@ pub enum PoolError {
         /// Its logical blocks.
         block_bytes: u32,
     },
-    /// The devices are those of a pool of another name.
-    #[error("the devices belong to pool {found}")]
-    OtherName {
-        /// Name of their pool.
-        found: String,
-    },
+    /// The devices are those of a pool of another name, which is this.
+    #[error("the devices belong to pool {0}")]
+    OtherName(String),
     /// The pool has more devices than a label can describe.
     #[error("the configuration needs {needed_bytes} bytes, a label has {slot_bytes}")]
     ConfigTooLarge {
@@ -281,6 +278,9 @@ pub enum PoolError {
         /// Where it is stored.
         place: Place,
     },
+    /// A block whose only copy was in the log, which has lost it.
+    #[error(transparent)]
+    LostInLog(#[from] crate::objects::in_log::LostBlock),
     /// No copy of an uberblock is intact.
     #[error("pool {pool} has no whole uberblock")]
     NoUberblock {

@@ -71,13 +71,14 @@ pub use namespace::identity::Difference;
 pub use namespace::names::RECEIVED;
 pub use namespace::props::{Compression, LogBias, Property, SyncMode};
 pub use namespace::ratio::Ratio;
-pub use namespace::settings::{FailMode, Feature};
+pub use namespace::settings::{FailMode, Feature, LogData};
 pub use namespace::shown::SnapshotInfo;
 pub use namespace::user::{
     USER_BYTES_MAX, USER_NAME_BYTES_MAX, USER_VALUE_BYTES_MAX, UserChanges, is_user_property,
 };
 pub use objects::extent::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 pub use objects::handle::Object;
+pub use objects::in_log::LostBlock;
 pub use objects::origin::Origin;
 pub use objects::segments::Segment;
 pub use objects::stored::{StoreRequest, StoredRun};

@@ -20,7 +20,7 @@
 //! hidden     entries beyond the end of a chunk       mirror     two sides: comparison and repair
 //! counters   dependency tracking                     hdl/       the log: states, write, claim, replay, header
 //! health     whether entries can be written          side_loss  what happens when a side is lost
-//! live       reads entries of a log in use
+//! live       finds entries of a log in use         views      reads entries by their places
 //! ```
 
 mod checksum;
@@ -45,6 +45,7 @@ mod slots;
 mod stats;
 mod sync;
 mod traverse;
+mod views;
 
 pub use checksum::{BodySum, Checksum, ChecksumKind, Crc32cSum, Fletcher4Sum, Xxh3Sum};
 pub use chunk::{Collected, MediaFault, SideMediaFault};
@@ -70,3 +71,4 @@ pub use scan::ChunkEnd;
 pub use slots::{CommitSlots, SLOTS_MAX, SlotGuard};
 pub use stats::Stats;
 pub use traverse::{BodyError, End, Located, Traversal, read_body};
+pub use views::EntryViews;
