@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use fastness_base::{LogPlace, LostInLog, ReadLogged};
 use fastness_blkdev::{Fault, FaultPlan, On, Operation, When};
 use fastness_pool::{
-    DatasetKind, HookChanges, LogData, Object, ObjectId, Pool, PoolError, Property, Tx, Txg, TxgHook, VdevSpec,
+    DatasetKind, HookChanges, LogData, Object, ObjectId, Pool, PoolError, Property, Tx, Txg, TxgHook,
+    VdevSpec,
 };
 use support::{Rig, Rng, host, manual};
 
@@ -284,6 +285,7 @@ fn a_pool_that_is_given_up_hands_over_what_only_the_log_had() {
         assert!(world.bytes() == model, "it can be read");
         let mut unsynced = world.pool.abandon().unwrap();
         // The regions of the log are closed, and opened by the next import.
+        assert_eq!(Arc::strong_count(&world.log), 1, "nobody keeps them");
         world.log.records.lock().unwrap().clear();
         disk.set_plan(FaultPlan::new(0));
         disk.reopen(seed).unwrap();

@@ -30,7 +30,7 @@ pub(super) const LOGDATA: &str = "logdata";
 
 /// Where the bytes of a synchronous write of whole blocks are until its txg has synced, if the log is in
 /// persistent memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum LogData {
     /// In the log, and in memory as well: what a region loses meanwhile is not lost.
     #[default]
