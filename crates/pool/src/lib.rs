@@ -57,7 +57,7 @@ pub use devices::config::{
 pub use devices::label::{DATA_START_BYTES, DEVICE_BYTES_MIN, LABEL_BYTES};
 pub use devices::probe::Probe;
 pub use devices::vdev::{Device, DeviceErrors};
-pub use error::{PoolError, Result};
+pub use error::{LostBlock, PoolError, Result};
 pub use fastness_blkdev::ErrorKind;
 pub use ids::{DatasetId, Guid, ImportId, Mark, ObjectId, Place, TableId, Txg, UNIT_BYTES};
 pub use import::carry::Unsynced;
@@ -78,7 +78,6 @@ pub use namespace::user::{
 };
 pub use objects::extent::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 pub use objects::handle::Object;
-pub use objects::in_log::LostBlock;
 pub use objects::origin::Origin;
 pub use objects::segments::Segment;
 pub use objects::stored::{StoreRequest, StoredRun};

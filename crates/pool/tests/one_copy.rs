@@ -1,5 +1,5 @@
-//! Blocks that only a log has: what is read of them, what becomes of them in a sync, and when the log has lost
-//! them.
+//! Blocks that only a log has: what is read of them, what becomes of them in a sync, and when the log has
+//! lost them.
 
 mod support;
 

@@ -1,8 +1,8 @@
 //! Reading entries by their places, while others are written: for owners that keep a body nowhere else.
 //!
 //! An entry stays as it is until its chunk is emptied, which is after its txg has synced
-//! ([`Prb::collect`](crate::Prb::collect)). Nothing is locked. What is found is checked all the same: the header by
-//! its own checksum and by what the writer was told of it, the body by the header's.
+//! ([`Prb::collect`](crate::Prb::collect)). Nothing is locked. What is found is checked all the same: the
+//! header by its own checksum and by what the writer was told of it, the body by the header's.
 //!
 //! Of a mirror the first side that has the entry gives it. One that does not is counted.
 
@@ -51,8 +51,8 @@ impl EntryViews {
         self.faults.load(Ordering::Relaxed)
     }
 
-    /// Calls `take` with the body of the entry whose header is at a region offset, from the first side that has
-    /// it. `sum`: what [`Placed`](crate::Placed) says.
+    /// Calls `take` with the body of the entry whose header is at a region offset, from the first side that
+    /// has it. `sum`: what [`Placed`](crate::Placed) says.
     ///
     /// # Errors
     /// [`BodyError`] of the first side if none has it.

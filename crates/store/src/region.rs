@@ -129,8 +129,8 @@ pub struct RegionParts {
     pub front: AnyRange,
     /// The rest, in equal chunks; the chunk length bounds a record.
     pub chunks: Vec<AnyRange>,
-    /// All of it, to read what the chunks have while they are written to. Without one, what is logged is kept in
-    /// memory as well.
+    /// All of it, to read what the chunks have while they are written to. Without one, what is logged is kept
+    /// in memory as well.
     pub view: Option<Arc<dyn View>>,
 }
 

@@ -98,8 +98,8 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         self.place_write(txg, object, offset, data, commits_at_once).0
     }
 
-    /// As [`log_write`](Self::log_write); also returns where the log has all of `data` in one record, from byte
-    /// [`WRITE_HEAD_BYTES`] of its body on, if it can be read there until the txg has synced.
+    /// As [`log_write`](Self::log_write); also returns where the log has all of `data` in one record, from
+    /// byte [`WRITE_HEAD_BYTES`] of its body on, if it can be read there until the txg has synced.
     #[inline]
     pub fn place_write(
         &self,

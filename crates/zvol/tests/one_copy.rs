@@ -6,7 +6,6 @@
 #[path = "lost_region/bench.rs"]
 #[allow(dead_code)]
 mod bench;
-#[allow(dead_code)]
 mod support;
 
 use std::time::Duration;

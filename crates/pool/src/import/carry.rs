@@ -24,8 +24,8 @@
 //! Objects that were created or destroyed are, too, and numbers that were allotted are not given again: the
 //! rows that are carried over refer to them.
 //!
-//! A block that only a log has is read when the pool is abandoned: the regions of the log are closed after that.
-//! What the log has lost is left out; the import meets it in the log, and asks.
+//! A block that only a log has is read when the pool is abandoned: the regions of the log are closed after
+//! that. What the log has lost is left out; the import meets it in the log, and asks.
 //!
 //! Not carried over: datasets that no synced txg has, and changes of properties. Their callers wait for the
 //! txg before they report success, so these were never acknowledged.

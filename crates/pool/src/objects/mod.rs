@@ -8,8 +8,9 @@
 //! cut       punch, truncate
 //! extent    blocks on the medium, compression
 //! handle    writes by users
-//! in_log    blocks that only the log has
+//! in_log    blocks in memory, or in a log
 //! kept      what is charged for rows that snapshots keep
+//! logged    writes that the log has, and memory has not
 //! object    layers in DRAM
 //! origin    where copied bytes came from
 //! ranges    a set of numbers
@@ -30,6 +31,7 @@ pub(crate) mod extent;
 pub(crate) mod handle;
 pub(crate) mod in_log;
 pub(crate) mod kept;
+pub(crate) mod logged;
 pub(crate) mod object;
 pub(crate) mod origin;
 pub(crate) mod ranges;

@@ -295,8 +295,8 @@ impl Contents {
     }
 
     /// Puts `data` into one block of layer `index` and of the newer ones. `before` is the block's previous
-    /// contents, if `data` covers only part of it and the layer does not have it; no layer has it in a log then.
-    /// Returns how many bytes of buffers were created.
+    /// contents, if `data` covers only part of it and the layer does not have it; no layer has it in a log
+    /// then. Returns how many bytes of buffers were created.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn put(
         &mut self,

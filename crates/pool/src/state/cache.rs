@@ -30,8 +30,8 @@ impl quick_cache::Lifecycle<CacheKey, Block> for Evicted {
 pub(crate) type Cache =
     quick_cache::sync::Cache<CacheKey, Block, ByBytes, quick_cache::DefaultHashBuilder, Evicted>;
 
-/// Clean blocks, buffers for new ones, and the logs that dirty ones may be in. Each has locks of its own, taken
-/// for a moment, below all others.
+/// Clean blocks, buffers for new ones, and the logs that dirty ones may be in. Each has locks of its own,
+/// taken for a moment, below all others.
 pub(crate) struct Blocks {
     pub(crate) cache: Cache,
     pub(crate) buffers: Buffers,

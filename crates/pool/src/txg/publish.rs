@@ -50,7 +50,8 @@ impl Shared {
                 let key = (core.dataset.0, core.id.0, *block);
                 match data.buffer() {
                     Some(bytes) if !layer.is_destroyed && bytes.len() <= CACHED_BYTES_MAX => {
-                        // A block just written may well be read; the cache still keeps what is read more often.
+                        // A block just written may well be read; the cache still keeps what is read more
+                        // often.
                         self.blocks.cache.insert_with_lifecycle(key, bytes.clone(), &mut evicted);
                     }
                     _ => drop(self.blocks.cache.remove(&key)),
