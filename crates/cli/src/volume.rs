@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::{Args, Subcommand};
 use fastness_daemon::{
-    Address, DatasetReport, PoolReport, Request, ServedReport, absolute, run_dir, volume_socket,
+    Address, DatasetReport, PoolReport, Request, ServedReport, absolute, run_dir, volume_of, volume_socket,
 };
 
 use crate::access::AccessArgs;
@@ -308,7 +308,10 @@ fn list(kinds: &[String], json: bool, args: &ListingArgs, out: &mut dyn Write) -
     let is_wanted = |kind: &str| kinds.iter().any(|wanted| wanted == kind);
     let mut volumes = of_kind("volume", kinds)?;
     if is_wanted("receiving") {
-        volumes.extend(of_kind("receiving", &["receiving".to_owned()])?);
+        let mut coming = of_kind("receiving", &["receiving".to_owned()])?;
+        // By the name that `receive` and `receive -A` take.
+        coming.iter_mut().for_each(|volume| volume.name = volume_of(&volume.name).to_owned());
+        volumes.extend(coming);
     }
     add_ratios(&mut volumes, args.named())?;
     if json {

@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -226,6 +226,10 @@ fn a_stream_goes_on_after_kills_on_either_side() {
     std::fs::write(bench.path("half"), &increment[..increment.len() - 50]).unwrap();
     assert!(refused(&bench, "-s dozer/copy", "half", 4).contains("go on with the token"));
     assert_eq!(firsts(&bench, "dozer/copy"), expected(false));
+    // By the name that the next command takes.
+    assert_eq!(bench.ok("volume list -t receiving -H -o volume"), "dozer/copy\n");
+    let said = bench.fails("dataset destroy dozer/copy@one", 4);
+    assert!(said.contains("what came of a stream for dozer/copy"), "{said}");
     bench.ok("volume receive -A dozer/copy");
     received(&bench, "dozer/copy", "increment");
     assert_eq!(firsts(&bench, "dozer/copy"), expected(true));
@@ -241,7 +245,21 @@ fn what_is_not_to_be_kept_is_gone_after_a_kill() {
     let mut client = feed(&bench, "dozer/copy", &whole[..6 << 20]);
     wait_for_part(&bench);
     assert_eq!(bench.ok("volume list -t receiving -H -o volume,token"), "dozer/copy\t-\n");
-    assert!(refused(&bench, "dozer/copy", "full", 4).contains("busy"), "one at a time");
+    let said = refused(&bench, "dozer/copy", "full", 4);
+    assert!(said.contains("dozer/copy is being received already"), "one at a time: {said}");
+    let said = bench.fails("volume receive -A dozer/copy", 4);
+    assert!(said.contains("dozer/copy is being received already"), "{said}");
+    // Both pools are in use.
+    let mut sends = bench.command("volume send tank/v@one").stdout(Stdio::piped()).spawn().unwrap();
+    sends.stdout.as_mut().unwrap().read_exact(&mut [0; 1000]).unwrap();
+    let said = bench.fails("pool export tank", 4);
+    assert!(said.contains("tank/v@one is being sent"), "{said}");
+    sends.kill().unwrap();
+    sends.wait().unwrap();
+    for command in ["export", "destroy"] {
+        let said = bench.fails(&format!("pool {command} dozer"), 4);
+        assert!(said.contains("dozer/copy is being received"), "{said}");
+    }
     client.kill().unwrap();
     client.wait().unwrap();
     let begun = Instant::now();

@@ -49,7 +49,11 @@ impl Node {
     /// Who uses a dataset, or anything of the pool.
     pub(crate) fn users(&self, name: Option<&str>) -> Result<Vec<String>, Failure> {
         let dataset = name.map(|name| self.pool().dataset(name)).transpose()?;
-        Ok(self.services.users(dataset.map(|dataset| dataset.id())))
+        let mut users = self.services.users(dataset.map(|dataset| dataset.id()));
+        if name.is_none() {
+            users.extend(self.transfers.users());
+        }
+        Ok(users)
     }
 
     /// Refuses what would end the work of others.

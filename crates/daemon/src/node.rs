@@ -28,6 +28,7 @@ use crate::protocol::{Failure, Request};
 use crate::report::HistoryReport;
 use crate::service::Services;
 use crate::signals::on_signals;
+use crate::transfers::Transfers;
 
 /// Settings of a run; none of them is stored.
 #[derive(Debug, Clone, Default)]
@@ -71,6 +72,7 @@ pub struct Node {
     pub(crate) jobs: Jobs,
     /// A trim runs beside them.
     pub(crate) trims: Jobs,
+    pub(crate) transfers: Transfers,
     pub(crate) journal: Arc<Journal>,
     /// What was asked of the pool; the pool has the same.
     pub(crate) history: Mutex<Vec<HistoryReport>>,
@@ -129,6 +131,7 @@ impl Node {
             listeners: Arc::default(),
             jobs: Jobs::default(),
             trims: Jobs::default(),
+            transfers: Transfers::default(),
             journal,
             history: Mutex::default(),
             started: Instant::now(),

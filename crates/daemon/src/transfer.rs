@@ -96,11 +96,16 @@ impl Node {
                     Ok(outgoing) => outgoing,
                     Err(failure) => return Some(Transferred::Answer(Err(failure))),
                 };
+                let of = match self.transfers.begin(format!("{} is being sent", outgoing.about().name)) {
+                    Ok(of) => of,
+                    Err(failure) => return Some(Transferred::Answer(Err(failure))),
+                };
                 if begin(output).is_err() {
                     return Some(Transferred::Gone);
                 }
                 let mut frames = FrameWriter::new(&mut *output);
                 let sent = outgoing.write(&mut frames);
+                drop(of);
                 if frames.end().is_err() {
                     return Some(Transferred::Gone);
                 }
@@ -109,13 +114,17 @@ impl Node {
             Request::Receive { name, is_resumable, is_forced } => {
                 let options = ReceiveOptions { is_resumable: *is_resumable, is_forced: *is_forced };
                 let volume = name.split('@').next().unwrap_or_default().to_owned();
-                if let Err(failure) = self.refuse_served(&[volume]) {
-                    return Some(Transferred::Answer(Err(failure)));
-                }
+                let of = self.refuse_served(std::slice::from_ref(&volume));
+                let of = of.and_then(|()| self.transfers.begin(format!("{volume} is being received")));
+                let of = match of {
+                    Ok(of) => of,
+                    Err(failure) => return Some(Transferred::Answer(Err(failure))),
+                };
                 if begin(output).is_err() {
                     return Some(Transferred::Gone);
                 }
                 let answer = self.receive(name, &mut FrameReader::new(input), options);
+                drop(of);
                 if let (Ok(_), Some(command)) = (&answer, request.for_history()) {
                     self.note_history(user, command);
                 }

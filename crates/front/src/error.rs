@@ -62,6 +62,16 @@ pub enum FrontError {
     /// The certificates cannot be used.
     #[error(transparent)]
     Certificates(#[from] TlsError),
+    /// New certificates cannot be used.
+    #[error(
+        "the certificates stay as they were: {why}; connections go on, and new ones get the old certificate"
+    )]
+    CertificatesStay {
+        /// What the caller must do.
+        kind: ErrorKind,
+        /// Why.
+        why: String,
+    },
     /// What was asked for cannot be.
     #[error("{0}")]
     Refused(String),
@@ -139,7 +149,7 @@ impl HasKind for FrontError {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
                 _ => ErrorKind::Invalid,
             },
-            FrontError::Answered { kind, .. } => *kind,
+            FrontError::Answered { kind, .. } | FrontError::CertificatesStay { kind, .. } => *kind,
         }
     }
 }

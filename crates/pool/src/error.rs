@@ -355,7 +355,7 @@ pub enum PoolError {
     #[error("dataset {0} exists already")]
     Exists(String),
     /// A snapshot that other volumes begin at.
-    #[error("{name} has clones: {}; destroy them first", clones.join(", "))]
+    #[error("{name} has clones: {}; destroy them first", words::clones(clones))]
     HasClones {
         /// The snapshot.
         name: String,

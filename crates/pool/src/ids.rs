@@ -1,4 +1,4 @@
-//! Numbers that must not be mixed up.
+//! Numbers that must not be mixed up, and the one name that the pool gives itself.
 
 use std::fmt;
 
@@ -101,3 +101,7 @@ impl fmt::Display for Place {
         write!(f, "vdev {} unit {:#x}", self.vdev, self.unit)
     }
 }
+
+/// Last part of the name of what is being received for a volume that exists, below that volume. No name that
+/// is given begins so.
+pub const RECEIVED: &str = "%recv";

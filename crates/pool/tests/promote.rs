@@ -258,6 +258,30 @@ fn what_is_being_freed_is_no_obstacle() {
 }
 
 #[test]
+fn ranges_of_many_rows_are_freed_before_rows_change_places() {
+    for frees_per_txg in [1, 3] {
+        let world = World::with(PoolOptions { frees_per_txg, ..manual() });
+        world.snapshot("tank/v@a");
+        world.make_clone("tank/v@a", "tank/c");
+        world.write("tank/v", 0, 95, 2);
+        world.write("tank/c", 0, 95, 3);
+        world.pool.sync().unwrap();
+        world.tx(|tx| world.open("tank/v").punch(tx, 0, 90 * UNIT).unwrap());
+        world.tx(|tx| world.open("tank/c").punch(tx, 5 * UNIT, 90 * UNIT).unwrap());
+        world.promote("tank/c");
+        let volume = blocks(&[(0, 90, 0), (90, 5, 2)]);
+        let clone = blocks(&[(0, 5, 3), (5, 90, 0)]);
+        assert_eq!([world.read("tank/v"), world.read("tank/c")], [volume.clone(), clone.clone()]);
+        // What either has, but for the blocks that both have from the snapshot, which has all of its own.
+        assert_eq!(world.settle(), 100 + 5 + 5);
+        let world = world.import_again();
+        assert_eq!([world.read("tank/v"), world.read("tank/c")], [volume, clone]);
+        assert_eq!(world.read("tank/c@a"), blocks(&[]));
+        world.check();
+    }
+}
+
+#[test]
 fn values_go_with_their_names() {
     let world = World::branched(manual());
     let put = |name: &str, key: &[u8], value: &[u8]| {

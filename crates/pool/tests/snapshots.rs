@@ -5,7 +5,8 @@ mod support;
 use std::sync::Arc;
 
 use fastness_pool::{
-    Dataset, DatasetKind, Feature, Object, ObjectId, Pool, PoolError, PoolOptions, Property, Tx, VdevSpec,
+    Dataset, DatasetKind, Feature, Guid, Object, ObjectId, Pool, PoolError, PoolOptions, Property, Tx,
+    VdevSpec,
 };
 use support::{Rig, host, manual};
 
@@ -517,4 +518,28 @@ fn compressed_blocks_are_kept() {
     world.pool.rollback("tank/z@a", false).unwrap();
     assert_eq!(world.settle(), before);
     assert!(world.read("tank/z") == bytes(7, 4 << 20));
+}
+
+/// Whoever still has it would write to the volume that it becomes.
+#[test]
+fn what_is_received_is_whole_when_nobody_has_it_open() {
+    let world = World::new();
+    world.tx(|tx| {
+        let dataset = world.pool.create_dataset(tx, "tank/r", DatasetKind::Receiving, &[]).unwrap();
+        dataset.create_object(tx).unwrap().truncate(tx, 4096).unwrap();
+    });
+    world.pool.sync().unwrap();
+    let dataset = world.dataset("tank/r");
+    let busy = |result: Result<(), PoolError>| matches!(result, Err(PoolError::Busy { .. }));
+    let complete = || world.tx(|tx| world.pool.complete(tx, "tank/r@a", Guid(7), &[]));
+    let held = dataset.hold_alone().unwrap();
+    assert!(busy(complete()));
+    assert!(busy(dataset.hold_alone().map(drop)));
+    drop(held);
+    let object = world.open("tank/r");
+    assert!(busy(complete()));
+    drop(object);
+    complete().unwrap();
+    world.settle();
+    assert_eq!(dataset.kind(), DatasetKind::Volume);
 }

@@ -183,6 +183,36 @@ fn what_is_allocated_meanwhile_is_not_discarded() {
     world.check();
 }
 
+/// What a step holds is allocated, and nothing refers to it: a check that saw that would call it leaked.
+#[test]
+fn a_check_meanwhile_finds_nothing() {
+    let mut world = World::new(manual());
+    let data = noise(&mut world.rng, MIB);
+    world.tx(|tx| world.data("tank/v").write(tx, 0, &data).unwrap());
+    world.pool.sync().unwrap();
+    let checks = Arc::new(Mutex::new(Vec::new()));
+    let (pool, of_device) = (world.pool.clone(), checks.clone());
+    *world.device.meanwhile.lock().unwrap() = Some(Box::new(move || {
+        let pool = pool.clone();
+        let check = std::thread::spawn(move || pool.check().unwrap());
+        // It may wait for the step, so nobody waits for it here.
+        let ends = std::time::Instant::now() + std::time::Duration::from_millis(200);
+        while !check.is_finished() && std::time::Instant::now() < ends {
+            std::thread::yield_now();
+        }
+        of_device.lock().unwrap().push(check);
+    }));
+    world.trim();
+    *world.device.meanwhile.lock().unwrap() = None;
+    let checks = std::mem::take(&mut *checks.lock().unwrap());
+    assert!(!checks.is_empty());
+    for check in checks {
+        let report = check.join().unwrap();
+        assert!(report.is_clean(), "{} leaked", report.leaked.len());
+    }
+    world.check();
+}
+
 #[test]
 fn what_was_freed_is_discarded_when_its_txg_is_durable() {
     let mut world = World::new(manual());

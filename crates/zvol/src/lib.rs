@@ -33,6 +33,6 @@ pub use fastness_stream::Token;
 pub use replay::VolumeReplay;
 pub use transfer::{
     Incoming, Outgoing, ReceiveOptions, Received, StreamSize, TransferError, abort_receiving,
-    drop_interrupted, receive, receiving,
+    drop_interrupted, receive, receiving, volume_of,
 };
 pub use volume::{VOLUME_BYTES_MAX, Volume};

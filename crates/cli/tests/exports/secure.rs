@@ -158,7 +158,8 @@ fn a_cache_is_served_through_tls() {
     // Whole sectors.
     client.write(4096, &[7; 512]);
     fs::rename(bench.path("pki"), bench.path("gone")).unwrap();
-    bench.fails("cache reload pm", INVALID);
+    let said = bench.fails("cache reload pm", INVALID);
+    assert!(said.contains("the certificates stay as they were"), "{said}");
     let [after, _] = tls::folder(&bench.path("pki"));
     bench.ok("cache reload pm");
     assert_eq!(client.read(4096, 512), [7; 512]);

@@ -138,6 +138,8 @@ mod tests {
         // Its own child: gone when it has been waited for.
         left.wait().unwrap();
         assert!(!folder.exists() && parent.path().exists());
+        // One that was killed would be gone by then.
+        std::thread::sleep(Duration::from_millis(300));
         assert!(runs(ended.id()));
         ended.kill().unwrap();
         ended.wait().unwrap();

@@ -166,7 +166,8 @@ fn reload(tls: &Tls, report: Report) -> Answer<Report> {
         Ok(()) => Answer::Done(Box::new(report)),
         Err(error) => {
             let error = FrontError::from(error);
-            failed(error.kind(), &error, Some(report))
+            let (kind, why) = (error.kind(), fastness_base::chain(&error));
+            failed(kind, &FrontError::CertificatesStay { kind, why }, Some(report))
         }
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::error::{PoolError, Result};
+use crate::ids::RECEIVED;
 use crate::metadata::branches::Base;
 use crate::metadata::tables::{DatasetKind, DatasetRow};
 use crate::namespace::created::{CREATED, now};
-use crate::namespace::names::{RECEIVED, split};
+use crate::namespace::names::split;
 use crate::namespace::props::{Property, Values};
 use crate::pool::Tx;
 use crate::space::room::{Charge, Claim};

@@ -11,6 +11,7 @@ use fastness_sync::order::{lock, read};
 
 use crate::error::{PoolError, Result};
 use crate::ids::ObjectId;
+use crate::metadata::tables::DatasetKind;
 use crate::namespace::dataset::Dataset;
 use crate::objects::object::ObjectCore;
 use crate::state::datasets::DatasetCore;
@@ -45,6 +46,24 @@ impl Dataset {
         Ok(DatasetHold(self.core.clone()))
     }
 
+    /// As [`hold`](Self::hold), for one that nobody holds: of several that ask at once, one gets it.
+    ///
+    /// # Errors
+    /// [`PoolError::Busy`]; those of [`hold`](Self::hold).
+    pub fn hold_alone(&self) -> Result<DatasetHold> {
+        self.shared.check_alive_for_reads()?;
+        let is_alone = {
+            let _namespace = read(&self.shared.datasets.namespace);
+            self.check_exists()?;
+            self.check_not_rolled_back()?;
+            self.core.holds.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        };
+        match is_alone {
+            true => Ok(DatasetHold(self.core.clone())),
+            false => Err(PoolError::Busy { name: self.name(), why: self.core.why_held() }),
+        }
+    }
+
     /// Refuses a dataset that is held or has open objects. What it finds may change at once; so
     /// [`destroy_dataset`](crate::Pool::destroy_dataset) looks again.
     ///
@@ -69,11 +88,15 @@ impl Dataset {
 }
 
 impl DatasetCore {
+    fn why_held(&self) -> &'static str {
+        if read(&self.row).kind == DatasetKind::Receiving { "it is being received" } else { "it is open" }
+    }
+
     /// What uses it, if something does; `objects` are its own.
     pub(crate) fn user(&self, objects: &Roomy<ObjectId, Weak<ObjectCore>>) -> Option<&'static str> {
         let is_open = |object: Arc<ObjectCore>| object.handles.load(Ordering::SeqCst) > 0;
         if self.holds.load(Ordering::SeqCst) > 0 {
-            return Some("it is open");
+            return Some(self.why_held());
         }
         objects.values().filter_map(Weak::upgrade).any(is_open).then_some("objects are open")
     }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::error::Result;
+use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, Guid};
 use crate::namespace::snapshots::{DATA, GUID};
 use crate::objects::extent::GROUP_BLOCKS;
@@ -50,29 +50,31 @@ impl Pool {
         Ok(number.filter(|number| *number != 0).map(Guid))
     }
 
-    /// The snapshot with a GUID, of one volume or of any.
+    /// The snapshots with a GUID, of one volume or of any: several if one was received in the pool that it
+    /// was sent from.
     ///
     /// # Errors
     /// Those of reading the tables.
-    pub fn snapshot_with_guid(&self, guid: Guid, volume: Option<&str>) -> Result<Option<String>> {
+    pub fn snapshots_with_guid(&self, guid: Guid, volume: Option<&str>) -> Result<Vec<String>> {
+        let mut found = Vec::new();
         for info in self.snapshots() {
             let is_of = |volume: &str| info.name.split('@').next() == Some(volume);
             if volume.is_none_or(is_of)
                 && let Ok(dataset) = self.dataset(&info.name)
                 && self.stored_guid(&dataset)? == Some(guid)
             {
-                return Ok(Some(info.name));
+                found.push(info.name);
             }
         }
-        Ok(None)
+        Ok(found)
     }
 
     /// Blocks of a volume that differ between two of its snapshots, or all that the newer one has: from a
     /// block on, and of about `rows` rows of 32 blocks. Reads rows that have changed, and no data.
     ///
     /// # Errors
-    /// [`Invalid`](crate::PoolError::Invalid) if the older one is not a state of before the newer one; those
-    /// of reading the tables.
+    /// [`Invalid`](crate::PoolError::Invalid) if the older one is not a state of before the newer one, or is
+    /// the same one; those of reading the tables.
     pub fn difference(
         &self,
         from: Option<DatasetId>,
@@ -80,6 +82,9 @@ impl Pool {
         first_block: u64,
         rows: usize,
     ) -> Result<Difference> {
+        if from == Some(to) {
+            return Err(PoolError::invalid("snapshot to begin with", "it is that one"));
+        }
         let tables = self.shared.tables.current();
         let ends = (from.map(|from| from.0), to.0);
         let found = tables.difference(ends, DATA.0, first_block / GROUP_BLOCKS, rows.max(1));

@@ -1,6 +1,7 @@
 //! What names of pools and datasets may be.
 
 use crate::error::{PoolError, Result};
+use crate::ids::RECEIVED;
 
 /// Checks a name of a pool, or the last part of a dataset's.
 pub(crate) fn check_component(name: &str) -> Result<()> {
@@ -11,10 +12,6 @@ pub(crate) fn check_component(name: &str) -> Result<()> {
         && name.chars().all(|c| c.is_alphanumeric() || "-_.:".contains(c));
     if is_valid { Ok(()) } else { Err(PoolError::invalid("name of a dataset", name)) }
 }
-
-/// Last part of the name of what is being received for a volume that exists, below that volume. No name that
-/// is given begins so.
-pub const RECEIVED: &str = "%recv";
 
 /// The name of the parent and the last part, which begins with `@` for a snapshot.
 pub(super) fn split(name: &str) -> Result<(&str, &str)> {

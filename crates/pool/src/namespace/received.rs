@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::{PoolError, Result};
-use crate::ids::{Guid, Txg};
+use crate::ids::{Guid, RECEIVED, Txg};
 use crate::metadata::branches::{Base, BranchChange};
 use crate::metadata::tables::DatasetKind;
 use crate::namespace::dataset::Dataset;
-use crate::namespace::names::{RECEIVED, split};
+use crate::namespace::names::split;
 use crate::namespace::props::Property;
 use crate::namespace::rollback::Closed;
 use crate::namespace::settings::Feature;
@@ -27,7 +27,7 @@ use crate::namespace::snapshots::{DATA, charge_of_gone, charge_of_new, check_unn
 use crate::pool::{Pool, Tx};
 use crate::space::room::Claim;
 use crate::state::datasets::{DatasetCore, Namespace};
-use fastness_sync::order::{read, write};
+use fastness_sync::order::{lock, read, write};
 
 impl Pool {
     /// Makes the dataset into which an increment on a snapshot is received: below the snapshot's volume, with
@@ -47,8 +47,8 @@ impl Pool {
     /// inherited from then on.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`] for what is not being received; those of [`snapshot`](Self::snapshot). Nothing
-    /// was changed then.
+    /// [`PoolError::Invalid`] for what is not being received; [`PoolError::Busy`] for what somebody still has
+    /// open, to write what comes; those of [`snapshot`](Self::snapshot). Nothing was changed then.
     pub fn complete(&self, tx: &Tx, snapshot: &str, guid: Guid, keys: &[&[u8]]) -> Result<()> {
         self.shared.need(tx, Feature::Snapshots)?;
         let mut namespace = write(&self.shared.datasets.namespace);
@@ -57,6 +57,9 @@ impl Pool {
         let core = namespace.find(name).ok_or_else(|| PoolError::NoDataset(name.to_owned()))?;
         if read(&core.row).kind != DatasetKind::Receiving || core.base().is_some() {
             return Err(PoolError::invalid("volume that is being received", name));
+        }
+        if let Some(why) = core.user(&lock(&core.objects)) {
+            return Err(PoolError::Busy { name: name.to_owned(), why });
         }
         write(&core.row).kind = DatasetKind::Volume;
         let (volume, _) =

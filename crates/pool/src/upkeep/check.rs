@@ -85,9 +85,13 @@ impl CheckReport {
 impl Pool {
     /// Reads every row and compares what is allocated with what is referred to.
     ///
+    /// Concurrency: no txg syncs meanwhile, and no step of a trim runs: what that holds is allocated, and
+    /// nothing refers to it.
+    ///
     /// # Errors
     /// Those of reading the tables.
     pub fn check(&self) -> Result<CheckReport> {
+        let _trimming = lock(&self.shared.space.trimming);
         let _syncing = lock(&self.shared.txgs.syncing);
         self.shared.tables.explained(check(&self.shared, &self.shared.tables.current()))
     }

@@ -67,6 +67,11 @@ pub enum TransferError {
         /// Where that one goes on.
         token: String,
     },
+    /// Another stream is being received into the volume.
+    #[error(
+        "{0} is being received already, from another stream: wait for its end, or end the command that receives it"
+    )]
+    BeingReceived(String),
     /// Nothing of a volume is there.
     #[error("no part of {0} is waiting for the rest")]
     NotReceiving(String),
@@ -90,7 +95,7 @@ impl TransferError {
             TransferError::Stream(error) => error.kind(),
             TransferError::Volume(error) => error.kind(),
             TransferError::Interrupted { source, .. } => source.kind(),
-            TransferError::Partial { .. } => ErrorKind::Retry,
+            TransferError::Partial { .. } | TransferError::BeingReceived(_) => ErrorKind::Retry,
             TransferError::NoSnapshot(_)
             | TransferError::NoSuchGuid(_)
             | TransferError::Exists(_)

@@ -10,7 +10,7 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use fastness_store::{Dataset, DatasetKind, Guid, Pool, PoolError, Property, RECEIVED, Store};
+use fastness_store::{Dataset, DatasetHold, DatasetKind, Guid, Pool, PoolError, Property, RECEIVED, Store};
 use fastness_stream::{Part, Reader, Token};
 
 use crate::create::check_size;
@@ -49,13 +49,19 @@ pub struct Incoming {
     pub size_bytes: u64,
 }
 
-/// Where what is received is put.
+/// Where what is received is put, by the names that it had at the beginning.
 struct Target {
     volume: String,
-    /// Full name of the snapshot that there will be.
-    snapshot: String,
+    /// Last part of the name of the snapshot that there will be.
+    last: String,
     dataset: String,
     state: State,
+}
+
+/// The dataset that gets what comes. Nobody else has it meanwhile; it may be renamed.
+struct Filled {
+    dataset: Dataset,
+    hold: DatasetHold,
 }
 
 /// All volumes of which not everything has come.
@@ -63,9 +69,8 @@ pub fn receiving(pool: &Pool) -> Vec<Incoming> {
     let all = pool.datasets().into_iter().filter(|info| info.kind == DatasetKind::Receiving);
     let incoming = all.filter_map(|info| {
         let state = State::of(&pool.dataset(&info.name).ok()?);
-        let suffix = format!("/{RECEIVED}");
         Some(Incoming {
-            volume: info.name.strip_suffix(&suffix).unwrap_or(&info.name).to_owned(),
+            volume: volume_of(&info.name).to_owned(),
             size_bytes: state.as_ref().map_or(0, |state| state.begin.size_bytes),
             token: state.filter(|state| state.is_resumable).map(|state| state.token()),
             dataset: info.name,
@@ -77,11 +82,21 @@ pub fn receiving(pool: &Pool) -> Vec<Incoming> {
 /// Discards what came of a volume.
 ///
 /// # Errors
-/// [`TransferError::NotReceiving`]; [`PoolError::Busy`] while it is still coming.
+/// [`TransferError::NotReceiving`]; [`TransferError::BeingReceived`] while it is still coming.
 pub fn abort_receiving(store: &Store, volume: &str) -> Result<(), TransferError> {
-    let found = receiving(&store.pool()).into_iter().find(|incoming| incoming.volume == volume);
+    let is_it = |incoming: &Incoming| incoming.volume == volume || incoming.dataset == volume;
+    let found = receiving(&store.pool()).into_iter().find(is_it);
     let found = found.ok_or_else(|| TransferError::NotReceiving(volume.to_owned()))?;
-    Ok(store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &found.dataset))?)
+    let dropped = store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &found.dataset));
+    dropped.map_err(|error| being_received(error.into(), &found.volume))
+}
+
+/// What it means that the dataset of what comes is in use.
+fn being_received(error: TransferError, volume: &str) -> TransferError {
+    match error.of_pool() {
+        Some(PoolError::Busy { .. }) => TransferError::BeingReceived(volume.to_owned()),
+        _ => error,
+    }
 }
 
 /// Discards what a crash has left of streams that were not to be kept; returns the volumes.
@@ -117,51 +132,71 @@ pub fn receive(
     let is_increment = state.begin.from.is_some();
     let mut target = Target {
         volume: volume.to_owned(),
-        snapshot: format!("{volume}@{last}"),
+        last: last.to_owned(),
         dataset: if is_increment { format!("{volume}/{RECEIVED}") } else { volume.to_owned() },
         state,
     };
     check_size(target.state.begin.size_bytes, u64::from(target.state.begin.block_bytes).max(1))?;
-    target.prepare(store, options)?;
-    let pool = store.pool();
-    let result = target.fill(&pool, &mut reader).and_then(|data_bytes| {
-        target.finish(store, options.is_forced)?;
-        Ok(Received { snapshot: target.snapshot.clone(), data_bytes })
+    let Filled { dataset, hold } = target.prepare(store, options)?;
+    let filled = target.fill(&store.pool(), &dataset, &mut reader);
+    drop(hold);
+    let result = filled.and_then(|data_bytes| {
+        let snapshot = target.finish(store, &dataset, options.is_forced)?;
+        Ok(Received { snapshot, data_bytes })
     });
-    result.map_err(|error| target.give_up(store, error))
+    result.map_err(|error| target.give_up(store, &dataset, error))
+}
+
+/// The volume for which a dataset gets what comes, by their full names.
+pub fn volume_of(dataset: &str) -> &str {
+    dataset.strip_suffix(RECEIVED).and_then(|above| above.strip_suffix('/')).unwrap_or(dataset)
 }
 
 impl Target {
     /// Checks what there is, and makes what is not.
-    fn prepare(&mut self, store: &Store, options: ReceiveOptions) -> Result<(), TransferError> {
+    fn prepare(&mut self, store: &Store, options: ReceiveOptions) -> Result<Filled, TransferError> {
         let pool = store.pool();
-        if let Some(found) = self.found(&pool) {
+        if let Ok(dataset) = pool.dataset(&self.dataset)
+            && dataset.kind() == DatasetKind::Receiving
+        {
+            // Before anything else: whoever else has it would write to it as well, also to the volume that it
+            // becomes.
+            let filled = self.take(dataset)?;
+            let found = State::of(&filled.dataset);
             let is_kept = found.as_ref().is_some_and(|state| state.is_resumable);
             return match found {
-                Some(found) if self.state.begin.resumes_at > 0 => self.go_on(&found),
+                Some(found) if self.state.begin.resumes_at > 0 => self.go_on(&found).map(|()| filled),
                 // Nothing has come yet: the rest is all of it.
-                Some(found) if found.begin == self.state.begin => self.go_on(&found),
+                Some(found) if found.is_beginning_of(&self.state.begin) => {
+                    self.go_on(&found).map(|()| filled)
+                }
                 Some(found) if is_kept => Err(TransferError::Partial {
                     volume: self.volume.clone(),
                     token: found.token().to_string(),
                 }),
                 // A crash has left it.
                 _ => {
-                    store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &self.dataset))?;
-                    self.make(store, options)
+                    drop(filled);
+                    let dropped = store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &self.dataset));
+                    dropped.map_err(|error| being_received(error.into(), &self.volume))?;
+                    self.take(self.make(store, options)?)
                 }
             };
         }
         if self.state.begin.resumes_at > 0 {
             return Err(self.other_part("there is nothing"));
         }
-        self.make(store, options)
+        self.take(self.make(store, options)?)
     }
 
-    /// What has come before: `None` inside if it cannot be read.
-    fn found(&self, pool: &Pool) -> Option<Option<State>> {
-        let dataset = pool.dataset(&self.dataset).ok()?;
-        (dataset.kind() == DatasetKind::Receiving).then(|| State::of(&dataset))
+    /// The dataset for this stream alone.
+    fn take(&self, dataset: Dataset) -> Result<Filled, TransferError> {
+        let hold = dataset.hold_alone().map_err(|error| being_received(error.into(), &self.volume))?;
+        if dataset.kind() != DatasetKind::Receiving {
+            // Another stream has made a volume of it just now.
+            return Err(TransferError::Exists(self.volume.clone()));
+        }
+        Ok(Filled { dataset, hold })
     }
 
     fn other_part(&self, why: &'static str) -> TransferError {
@@ -183,7 +218,7 @@ impl Target {
         Ok(())
     }
 
-    fn make(&self, store: &Store, options: ReceiveOptions) -> Result<(), TransferError> {
+    fn make(&self, store: &Store, options: ReceiveOptions) -> Result<Dataset, TransferError> {
         let pool = store.pool();
         let begin = &self.state.begin;
         let stored = self.state.encode();
@@ -192,25 +227,24 @@ impl Target {
                 return Err(TransferError::Exists(self.volume.clone()));
             }
             let own = [(Property::VolBlockSize, u64::from(begin.block_bytes)), (Property::ReadOnly, 0)];
-            store.change_unopened(|pool, tx| {
+            return Ok(store.change_unopened(|pool, tx| {
                 let dataset = pool.create_dataset(tx, &self.dataset, DatasetKind::Receiving, &own)?;
                 let filled = dataset.create_object(tx).and_then(|data| data.truncate(tx, begin.size_bytes));
                 if filled.is_err() {
                     pool.destroy_dataset(tx, &self.dataset)?;
                 }
                 dataset.put_aux(tx, KEY, Some(&stored));
-                filled
-            })?;
-            return Ok(());
+                filled.map(|()| dataset)
+            })?);
         };
         let volume = pool.dataset(&self.volume)?;
         if volume.kind() != DatasetKind::Volume {
             return Err(TransferError::Exists(self.volume.clone()));
         }
-        if let Some(there) = pool.snapshot_with_guid(Guid(begin.to), Some(&self.volume))? {
+        if let Some(there) = pool.snapshots_with_guid(Guid(begin.to), Some(&self.volume))?.pop() {
             return Err(TransferError::AlreadyThere(there));
         }
-        let on = pool.snapshot_with_guid(Guid(from), Some(&self.volume))?;
+        let on = pool.snapshots_with_guid(Guid(from), Some(&self.volume))?.pop();
         let no_base = || TransferError::NoBase { volume: self.volume.clone(), guid: from };
         let on = on.ok_or_else(no_base)?;
         let found = volume.get(Property::VolBlockSize).0;
@@ -222,18 +256,20 @@ impl Target {
             pool.sync()?;
             pool.check_unchanged_since(&on)?;
         }
-        store.change_unopened(|pool, tx| {
+        Ok(store.change_unopened(|pool, tx| {
             let dataset = pool.receive_onto(tx, &on)?;
             dataset.put_aux(tx, KEY, Some(&stored));
-            Ok(())
-        })?;
-        Ok(())
+            Ok(dataset)
+        })?)
     }
 
     /// Takes what comes.
-    fn fill<R: Read>(&mut self, pool: &Arc<Pool>, reader: &mut Reader<R>) -> Result<u64, TransferError> {
-        let dataset: Dataset = pool.dataset(&self.dataset)?;
-        let _hold = dataset.hold()?;
+    fn fill<R: Read>(
+        &mut self,
+        pool: &Arc<Pool>,
+        dataset: &Dataset,
+        reader: &mut Reader<R>,
+    ) -> Result<u64, TransferError> {
         let data = dataset.object(DATA)?;
         if data.size_bytes() != self.state.begin.size_bytes {
             pool.transact(|tx| data.truncate(tx, self.state.begin.size_bytes))?;
@@ -261,28 +297,36 @@ impl Target {
         Ok(data_bytes)
     }
 
-    /// All of it has come.
-    fn finish(&self, store: &Store, is_forced: bool) -> Result<(), TransferError> {
+    /// All of it has come. Returns the full name of the snapshot.
+    fn finish(&self, store: &Store, dataset: &Dataset, is_forced: bool) -> Result<String, TransferError> {
         let guid = Guid(self.state.begin.to);
+        // As they are called now.
+        let (name, last) = (dataset.name(), &self.last);
+        let snapshot = format!("{}@{last}", volume_of(&name));
         match self.state.begin.from {
-            None => store.complete(&self.snapshot, guid, &[KEY])?,
-            Some(_) => store.absorb(&self.snapshot, guid, is_forced)?,
+            None => store.complete(&snapshot, guid, &[KEY])?,
+            Some(_) => store.absorb(&snapshot, guid, is_forced)?,
         }
-        Ok(())
+        Ok(snapshot)
     }
 
     /// The stream has ended early: keeps what came if that is wanted, or else removes it.
-    fn give_up(&self, store: &Store, error: TransferError) -> TransferError {
-        if !self.state.is_resumable {
-            // A pool that cannot do that any more leaves it to the next import.
-            let _ = store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &self.dataset));
+    fn give_up(&self, store: &Store, dataset: &Dataset, error: TransferError) -> TransferError {
+        // Another stream may have made a volume of it, or somebody has discarded it.
+        let is_there = store.pool().dataset_by_id(dataset.id()).is_ok();
+        if !is_there || dataset.kind() != DatasetKind::Receiving {
             return error;
         }
-        let pool = store.pool();
-        let _ = pool.sync();
-        let Some(Some(kept)) = self.found(&pool) else { return error };
+        let name = dataset.name();
+        if !self.state.is_resumable {
+            // A pool that cannot do that any more leaves it to the next import.
+            let _ = store.change_unopened(|pool, tx| pool.destroy_dataset(tx, &name));
+            return error;
+        }
+        let _ = store.pool().sync();
+        let Some(kept) = State::of(dataset) else { return error };
         TransferError::Interrupted {
-            volume: self.volume.clone(),
+            volume: volume_of(&name).to_owned(),
             token: kept.token().to_string(),
             source: Box::new(error),
         }

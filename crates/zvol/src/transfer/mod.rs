@@ -12,6 +12,6 @@ mod state;
 
 pub use error::TransferError;
 pub use incoming::{
-    Incoming, ReceiveOptions, Received, abort_receiving, drop_interrupted, receive, receiving,
+    Incoming, ReceiveOptions, Received, abort_receiving, drop_interrupted, receive, receiving, volume_of,
 };
 pub use outgoing::{Outgoing, StreamSize};

@@ -58,11 +58,27 @@ impl Outgoing {
     pub fn resume(store: &Store, token: &Token) -> Result<Outgoing, TransferError> {
         let pool = store.pool();
         let find = |guid: u64| {
-            let found = pool.snapshot_with_guid(Guid(guid), None)?;
-            found.ok_or(TransferError::NoSuchGuid(guid))
+            let found = pool.snapshots_with_guid(Guid(guid), None)?;
+            if found.is_empty() { Err(TransferError::NoSuchGuid(guid)) } else { Ok(found) }
         };
-        let from = token.from.map(find).transpose()?;
-        Outgoing::at(store, &find(token.to)?, from.as_deref(), token.offset)
+        let mut ends = find(token.to)?;
+        // Rather the one that was sent.
+        ends.sort_by_key(|name| *name != token.name);
+        let beginnings = match token.from {
+            Some(from) => find(from)?.into_iter().map(Some).collect(),
+            None => vec![None],
+        };
+        // What was received in the pool that it was sent from has the same GUIDs: those that belong together.
+        let mut refused = TransferError::NoSuchGuid(token.to);
+        for to in &ends {
+            for from in &beginnings {
+                match Outgoing::at(store, to, from.as_deref(), token.offset) {
+                    Ok(outgoing) => return Ok(outgoing),
+                    Err(error) => refused = error,
+                }
+            }
+        }
+        Err(refused)
     }
 
     fn at(

@@ -50,6 +50,13 @@ impl State {
         Some(State { begin, is_resumable: fixed[1] & 1 == 1 })
     }
 
+    /// Whether nothing has come yet of this stream. Where it is sent from may be called otherwise.
+    pub(super) fn is_beginning_of(&self, sent: &Begin) -> bool {
+        let has = &self.begin;
+        (has.to, has.from, has.size_bytes, has.block_bytes, has.resumes_at)
+            == (sent.to, sent.from, sent.size_bytes, sent.block_bytes, sent.resumes_at)
+    }
+
     /// That of a dataset, as of the last synced txg. One that cannot be read is none.
     pub(super) fn of(dataset: &Dataset) -> Option<State> {
         State::decode(&dataset.synced_aux(KEY).ok()??)

@@ -1,6 +1,8 @@
 //! What tests of volumes share: stores of volumes, and where an import finds their parts.
 #![allow(dead_code, unreachable_pub, missing_debug_implementations)]
 
+pub mod side;
+
 use std::sync::Arc;
 use std::time::Duration;
 
