@@ -5,14 +5,16 @@
 //! steps it takes, and how often (a swarm):
 //! - Writes, zeroes and discards of any alignment, flushes and txgs, on volumes with blocks of 512 bytes to
 //!   128 KiB, by several clients, one after the other or at one time. Volumes are made, closed, opened,
-//!   resized and destroyed. Snapshots of them are made, cloned, gone back to and destroyed.
+//!   resized and destroyed. Snapshots of them are made, cloned, gone back to and destroyed; clones are
+//!   promoted. Snapshots are sent and received, as volumes and as the next states of others; streams end
+//!   early, are damaged, go on, and are discarded. Some volumes are thick for a while.
 //! - Files beside them: everything of `crates/zpl/tests/simulation`, syncs, several clients at one time, some
 //!   under a quota.
 //! - Pools of every layout, some of them full. The kind of the log changes, and its vdevs, regions and sides.
 //! - Devices fail reads, writes, flushes, tear writes, have no room, or go away, and are back; regions are
-//!   cut short while they are in use; sides are attached, replaced, detached, taken offline and back; scrubs
-//!   and resilvers, with all of this beside them. A pool that is suspended is cleared, with faults in the
-//!   middle of that, too.
+//!   cut short while they are in use; what is free is trimmed; sides are attached, replaced, detached, taken
+//!   offline and back; scrubs and resilvers, with all of this beside them. A pool that is suspended is
+//!   cleared, with faults in the middle of that, too.
 //! - Between two lives a device is put back as it was some txgs ago, or a bit flips in a block or an entry of
 //!   a log.
 //!
@@ -35,26 +37,40 @@
 //! 4. A volume whose making returned is there; another is whole or not.
 //! 5. A snapshot holds exactly what its volume held when it was asked for, whatever of that was durable; and
 //!    is there if its making returned. A volume that was rolled back is what it was, or what the snapshot is.
+//! 6. A stream that was received is there as a whole or not at all. What came of it is kept if that was said,
+//!    as far as it was said; what was not to be kept is gone. A stream makes of what it is on just what was
+//!    sent.
+//! 7. A clone and the volume that it began in have changed places with all that this changes, or with nothing
+//!    of it.
 //!
 //! What must hold of files: see `tree`; and their check finds nothing.
 //!
 //! Besides: an import succeeds without consent to lose anything, but for a device that fails, or was damaged
 //! or put back: then it names the device or the log, changes nothing, and succeeds with the device as it was;
 //! or nothing is lost. After a clear everything reads as before. Allocated is reachable, after an import,
-//! after another txg, and after the volumes were used; on a log of kind pmem no log block is left.
+//! after another txg, and after the volumes were used; on a log of kind pmem no log block is left. When all
+//! is destroyed at the end, no space is in use but what was at the beginning.
 //!
 //! `FASTNESS_STACK_SEEDS=FROM..TO` runs others than the default 0..400.
 
 #![allow(unreachable_pub, missing_debug_implementations, clippy::print_stdout)]
 
+#[path = "stack/arrivals.rs"]
+mod arrivals;
+#[path = "stack/coming.rs"]
+mod coming;
 #[path = "stack/copies.rs"]
 mod copies;
 #[path = "stack/damage.rs"]
 mod damage;
 #[path = "stack/devices.rs"]
 mod devices;
+#[path = "stack/draw.rs"]
+mod draw;
 #[path = "../../zpl/tests/simulation/drive.rs"]
 mod drive;
+#[path = "stack/end.rs"]
+mod end;
 #[path = "stack/files.rs"]
 mod files;
 #[path = "stack/flips.rs"]
@@ -73,6 +89,8 @@ mod model;
 mod oracle;
 #[path = "stack/program.rs"]
 mod program;
+#[path = "stack/promotions.rs"]
+mod promotions;
 #[path = "stack/race.rs"]
 mod race;
 #[path = "stack/recovery.rs"]
@@ -87,10 +105,16 @@ mod shape;
 mod shorten;
 #[path = "stack/snapshots.rs"]
 mod snapshots;
+#[path = "stack/streams.rs"]
+mod streams;
 #[path = "stack/suspend.rs"]
 mod suspend;
+#[path = "stack/thick.rs"]
+mod thick;
 #[path = "stack/tree.rs"]
 mod tree;
+#[path = "stack/trims.rs"]
+mod trims;
 #[path = "stack/volumes.rs"]
 mod volumes;
 #[path = "stack/world.rs"]
@@ -126,9 +150,10 @@ fn live_here(seed: u64, met: &Met, skipped: &Skipped) -> Result<Vec<String>, Fai
             world.live(life);
             world.end_and_import();
             if world.is_over {
-                break;
+                return;
             }
         }
+        world.destroy_all();
     });
     let story = std::mem::take(&mut world.story);
     match lived {

@@ -57,6 +57,9 @@ pub(crate) struct Branches {
     pruning: BTreeMap<u64, (u64, u64)>,
     pub(crate) files: FileBranches,
     holes: Cleared,
+    /// Branches whose rows were moved since the import, and how many moves there were before.
+    moved: BTreeMap<u64, u64>,
+    moves: u64,
 }
 
 /// What one txg does to them, in this order.
@@ -146,6 +149,16 @@ impl Branches {
     /// is being freed, and then has nothing but its own rows.
     pub(crate) fn shown_base(&self, dataset: u64) -> Option<Base> {
         self.base(dataset).filter(|base| self.bases.contains_key(&base.snapshot))
+    }
+
+    /// How often rows were moved since the import, from one branch to another or from the past.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// Branches that have got such rows since there were so many moves.
+    pub(crate) fn moved_since(&self, moves: u64) -> Vec<u64> {
+        self.moved.iter().filter(|(_, at)| **at >= moves).map(|(branch, _)| *branch).collect()
     }
 
     /// Whether there is nothing to look for.
@@ -278,6 +291,13 @@ impl<'a> Branching<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Rows of these branches are in another place of the tables, with the extents that they had.
+    pub(crate) fn note_moved(&mut self, branches: &[u64]) {
+        let all = Arc::make_mut(&mut self.all);
+        all.moved.extend(branches.iter().map(|branch| (*branch, all.moves)));
+        all.moves += 1;
     }
 
     /// Holes of a snapshot: object and first block, end, txg.

@@ -13,12 +13,13 @@
 //! What only shares is charged like what is written, and a row more for the count. Once a place may have
 //! several blocks, a change that frees blocks is charged a row for each, as a count may change.
 //!
-//! Blocks in pieces are not shared.
+//! Blocks in pieces are not shared; nor are those of a vdev with a side that is being brought up to date: the
+//! walk over all blocks may have passed the copy, and not have come to the source, which then goes.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use crate::error::Result;
+use crate::error::{PoolError, Result};
 use crate::namespace::settings::Feature;
 use crate::objects::extent::Extent;
 use crate::objects::handle::Object;
@@ -131,7 +132,12 @@ impl Shared {
         let snapshot = self.tables.current();
         let mut shareable = Vec::new();
         for (block, source) in &layer.copied {
-            if layer.blocks.contains_key(block) && snapshot.extent(source.key)? == Some(source.extent) {
+            let is_there = || Ok::<_, PoolError>(snapshot.extent(source.key)? == Some(source.extent));
+            let is_written = || {
+                let vdev = self.devices.vdevs.at(source.extent.place, source.extent.units())?;
+                Ok::<_, PoolError>(vdev.catches_up())
+            };
+            if layer.blocks.contains_key(block) && is_there()? && !is_written()? {
                 shareable.push((*block, Extent { birth: layer.txg, ..source.extent }));
             }
         }

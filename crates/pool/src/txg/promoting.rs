@@ -51,6 +51,7 @@ impl Freeing<'_> {
         }
         let is_pruned = [clone, base.branch].map(|branch| self.branching.pruning_of(branch).is_some());
         self.branching.promote(clone, base)?;
+        self.branching.note_moved(&[clone, base.branch]);
         // What serves no snapshot may have gone to either of them.
         if is_pruned.contains(&true) {
             self.branching.set_pruning(clone, Some(FIRST))?;

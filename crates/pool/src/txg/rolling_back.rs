@@ -23,6 +23,7 @@ impl Freeing<'_> {
     /// Rolls a branch back.
     pub(super) fn roll_back(&mut self, base: Base) -> Result<()> {
         let rows = self.rows;
+        self.branching.note_moved(&[base.branch]);
         self.forget_life();
         self.roll_back_extents(base)?;
         if self.branching.files.has(base.branch) {

@@ -2,7 +2,8 @@
 //!
 //! Both walk the tables of a snapshot in steps. During a step no freed space is reused, so what the snapshot
 //! refers to still exists; between steps a newer snapshot is taken, so that whatever was freed meanwhile is
-//! skipped.
+//! skipped. A rollback, a promotion or the end of an increment moves rows that refer to what they did before,
+//! perhaps from where the walk has not been to where it has: so these branches are walked again at the end.
 //!
 //! Resilver: every txg writes to a stale side from the moment it is present, so only earlier writes are
 //! missing. The walk copies them. Metadata moves during the walk, so it is copied last, with syncing held
@@ -10,6 +11,7 @@
 //! side is current.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use crate::devices::label;
@@ -77,35 +79,34 @@ impl Shared {
             let allocator = lock(&self.space.allocator);
             report.total_bytes = allocator.used_bytes();
         }
-        let mut next = Some((0, 0, 0));
-        while let Some(from) = next {
-            {
-                let _no_reuse = read(&self.space.reuse);
-                let snapshot = self.tables.current();
-                next = None;
-                for row in snapshot.extents.range(from..)?.take(STEP_ROWS) {
-                    let (key, group) = decode_row(row)?;
-                    // A clone's base has the rest of its row.
-                    let base = snapshot.branches.base(key.0).map_or(Txg(0), |base| base.txg);
-                    for (block, extent) in snapshot.in_use(key, &group).filter(|(_, it)| it.birth > base) {
-                        self.visit_block(
-                            visit,
-                            &snapshot,
-                            (key.0, key.1, block),
-                            &extent,
-                            &mut report,
-                            found,
-                        )?;
-                    }
-                    next = Some((key.0, key.1, key.2 + 1));
+        let mut moves = self.tables.current().branches.moves();
+        let all = (0, 0, 0)..(u64::MAX, 0, 0);
+        if !self.walk_now(all, visit, found, &mut report, progress)?
+            || !self.walk_past(None, visit, found, &mut report, progress)?
+        {
+            return Ok(report);
+        }
+        loop {
+            let branches = self.tables.current().branches.clone();
+            let moved = branches.moved_since(moves);
+            if moved.is_empty() {
+                break;
+            }
+            moves = branches.moves();
+            // It counts once, and has been counted.
+            let (done_bytes, lost) = (report.done_bytes, report.lost.len());
+            for branch in moved {
+                let of_it = (branch, 0, 0)..(branch + 1, 0, 0);
+                if !self.walk_now(of_it, visit, found, &mut report, progress)?
+                    || !self.walk_past(Some(branch), visit, found, &mut report, progress)?
+                {
+                    return Ok(report);
                 }
             }
-            if !progress(&report) {
-                return Ok(report);
-            }
-        }
-        if !self.walk_past(visit, found, &mut report, progress)? {
-            return Ok(report);
+            report.done_bytes = done_bytes;
+            let known: BTreeSet<Place> = report.lost[..lost].iter().copied().collect();
+            let new = report.lost.split_off(lost).into_iter().filter(|place| !known.contains(place));
+            report.lost.extend(new);
         }
         {
             // Pages move with each sync; there are few of them.
@@ -123,9 +124,42 @@ impl Shared {
         Ok(report)
     }
 
-    /// Visits what only snapshots have; returns whether to go on.
+    /// Visits what the rows of a range have now; returns whether to go on.
+    fn walk_now(
+        &self,
+        range: Range<ExtentKey>,
+        visit: &Visit<'_>,
+        found: &mut Found,
+        report: &mut ScrubReport,
+        progress: &mut dyn FnMut(&ScrubReport) -> bool,
+    ) -> Result<bool> {
+        let mut next = Some(range.start);
+        while let Some(from) = next {
+            {
+                let _no_reuse = read(&self.space.reuse);
+                let snapshot = self.tables.current();
+                next = None;
+                for row in snapshot.extents.range(from..range.end)?.take(STEP_ROWS) {
+                    let (key, group) = decode_row(row)?;
+                    // A clone's base has the rest of its row.
+                    let base = snapshot.branches.base(key.0).map_or(Txg(0), |base| base.txg);
+                    for (block, extent) in snapshot.in_use(key, &group).filter(|(_, it)| it.birth > base) {
+                        self.visit_block(visit, &snapshot, (key.0, key.1, block), &extent, report, found)?;
+                    }
+                    next = Some((key.0, key.1, key.2 + 1));
+                }
+            }
+            if !progress(report) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Visits what only snapshots have, of one branch or of all; returns whether to go on.
     fn walk_past(
         &self,
+        only: Option<u64>,
         visit: &Visit<'_>,
         found: &mut Found,
         report: &mut ScrubReport,
@@ -133,7 +167,7 @@ impl Shared {
     ) -> Result<bool> {
         let branches: BTreeSet<u64> =
             self.tables.current().branches.all().map(|(_, base)| base.branch).collect();
-        for branch in branches {
+        for branch in branches.into_iter().filter(|branch| only.is_none_or(|only| only == *branch)) {
             let mut next = Some((branch, 0, 0));
             while let Some(from) = next {
                 {

@@ -3,8 +3,9 @@
 use fastness_pool::{DeviceStatus, Guid, ScrubReport, VdevClass, VdevSpec};
 use fastness_testkit::media::{Disk, Failing};
 
+use crate::draw::draw;
 use crate::met::note;
-use crate::program::{Step, draw};
+use crate::program::Step;
 use crate::rng::Rng;
 use crate::world::{Done, World};
 
@@ -98,6 +99,7 @@ impl World<'_> {
                 Ok(())
             }
             Step::Scrub => self.scrub(),
+            Step::Trim { seed } => self.trim(*seed),
             Step::Attach { to } => self.attach(self.guid(*to)),
             Step::Replace { disk } => self.replace(self.guid(*disk)),
             Step::Detach { disk } => {
@@ -116,7 +118,7 @@ impl World<'_> {
     }
 
     /// Runs some steps while the pool walks over all of its blocks; says whether to go on.
-    fn beside(&mut self, calls: &mut u64) -> bool {
+    pub fn beside(&mut self, calls: &mut u64) -> bool {
         *calls += 1;
         // The last call comes while no txg can sync.
         if *calls == 1 && !self.is_nested {

@@ -15,7 +15,7 @@ use crate::schedule;
 use crate::tree::{Tree, read};
 use crate::world::{Done, Failure, Was, World};
 
-const NAME: &str = "tank/files";
+pub const NAME: &str = "tank/files";
 /// Files end before this.
 const FILE_BYTES_MAX: u64 = 40_000;
 /// A quota that some file systems have.

@@ -1,7 +1,7 @@
 //! What must hold after an import.
 
 use fastness_pool::PoolError;
-use fastness_zvol::{Volume, VolumeError};
+use fastness_zvol::{Volume, VolumeError, drop_interrupted};
 
 use crate::damage::Damage;
 use crate::met::{Met, note};
@@ -13,6 +13,10 @@ use crate::world::World;
 impl World<'_> {
     /// Every volume holds what it may hold.
     pub fn judge(&mut self, damage: &Damage) {
+        note(&self.met.promotions_cut, u64::from(self.promoting.is_some()));
+        self.settle_promotion();
+        drop_interrupted(self.store()).unwrap_or_else(|error| panic!("what streams have left: {error}"));
+        self.settle_arrivals(true);
         let store = self.store().clone();
         let mut volumes = std::mem::take(&mut self.volumes);
         volumes.retain_mut(|open| match Volume::open(&store, &open.name) {
@@ -36,6 +40,9 @@ impl World<'_> {
         });
         self.volumes = volumes;
         self.judge_snapshots();
+        self.judge_origins();
+        self.judge_thick();
+        self.judge_guids();
         self.judge_files();
         self.note_devices();
         self.judge_filling();

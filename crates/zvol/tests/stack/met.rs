@@ -56,12 +56,32 @@ counters! {
     two_clients: 60,
     destroyed: 60,
     made_again: 60,
+    made_thick: 60,
+    made_sparse: 60,
+    /// Changes of thick volumes that waited for what was being freed.
+    thick_again: 10_000,
     grown: 60,
     shrunk: 60,
     snapshots: 60,
     snapshots_gone: 60,
     rolled_back: 60,
     cloned: 60,
+    promoted: 60,
+    /// For a snapshot of the name that another one would get.
+    promotions_refused: 2000,
+    /// The power failed within one, and it was made, or not.
+    promotions_cut: 200,
+    received: 60,
+    increments_received: 60,
+    /// Streams that went on, that were discarded, and that ended early or in a crash and were kept.
+    streams_resumed: 60,
+    streams_aborted: 60,
+    streams_kept: 60,
+    streams_kept_in_crash: 200,
+    /// The power failed within the last step of one, which was made.
+    received_in_crash: 400,
+    /// What a stream would go on from was destroyed.
+    sources_gone: 400,
     filled: 60,
     full_pools: 60,
     no_space: 60,
@@ -74,6 +94,8 @@ counters! {
     races: 60,
     /// The power failed just when one of them was told that its change is durable.
     cuts_after_fua: 60,
+    trimmed: 60,
+    trimmed_full: 60,
     scrubs: 60,
     scrubs_full: 200,
     /// Steps while a scrub or resilver walked.

@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use fastness_pool::ErrorKind;
 
+use crate::draw::data;
 use crate::met::note;
 use crate::oracle::Change;
-use crate::program::{Step, data};
+use crate::program::Step;
 use crate::rng::Rng;
 use crate::schedule;
+use crate::trims::trim;
 use crate::world::{Done, Was, World};
 
 /// Clients at one time, at most.
@@ -45,7 +47,7 @@ impl World<'_> {
         let seed = rng.next();
         let volumes = [rng.pick(open), rng.pick(open)];
         let count = 2 + rng.below(CLIENTS_MAX - 1);
-        let mut has = [false; 3];
+        let mut has = [false; 4];
         let mut once = |what: usize| !std::mem::replace(&mut has[what], true);
         let mut ops = Vec::new();
         for nth in 0..count {
@@ -60,6 +62,7 @@ impl World<'_> {
                     Step::AddRegion { bank: rng.index(2) }
                 }
                 7 if once(2) && !self.regions().is_empty() => Step::RemoveRegion,
+                8 if once(3) => Step::Trim { seed: rng.next() },
                 _ => {
                     // Each in a part of its own.
                     let size = self.volumes[volume].model.now.len() / 512;
@@ -110,6 +113,10 @@ impl World<'_> {
         match op.clone() {
             Step::Sync => Box::new(move || Ok(pool.sync().map(drop)?)),
             Step::Scrub => Box::new(move || Ok(pool.scrub(|_| true).map(drop)?)),
+            Step::Trim { seed } => {
+                let from = self.trim_point;
+                Box::new(move || Ok(trim(&pool, seed, from).map(drop)?))
+            }
             Step::RemoveRegion => Box::new(move || Ok(log.remove_region()?)),
             Step::AddRegion { bank } => {
                 let region = self.new_region(bank);

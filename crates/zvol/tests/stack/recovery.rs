@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use fastness_base::chain;
-use fastness_pool::{Device, Pool, PoolError, PoolOptions, Probe};
+use fastness_pool::{Device, Pool, PoolError, PoolOptions, Probe, TrimPoint};
 use fastness_store::{LogConfig, RegionParts, Source, Store, StoreError, StoreOptions};
 use fastness_testkit::media::{Bank, Disk};
+use fastness_zvol::drop_interrupted;
 
 use crate::damage::Damage;
 use crate::log::bank_of;
@@ -167,6 +168,10 @@ impl World<'_> {
         note(&self.met.replayed_full, if self.is_full() { report.records } else { 0 });
         note(&self.met.indirect_replayed, report.indirect);
         note(&self.met.sides_repaired, report.sides.entries.iter().sum());
+        // As the program does. What fails here is left to the next import.
+        let _ = drop_interrupted(&store);
+        store.pool().note_freed(true);
+        self.trim_point = TrimPoint::default();
         self.stack = Some(store);
         Ok(())
     }

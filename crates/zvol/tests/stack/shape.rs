@@ -80,10 +80,13 @@ pub enum Kind {
     Destroy,
     Close,
     Resize,
+    Thick,
     Snapshot,
+    Stream,
     Log,
     LogVdev,
     Scrub,
+    Trim,
     Sides,
     Fail,
     CutRegion,
@@ -95,7 +98,7 @@ pub enum Kind {
 }
 
 /// Kind, weight, and in how many of 4 seeds it is there.
-const KINDS: [(Kind, u64, u64); 23] = [
+const KINDS: [(Kind, u64, u64); 26] = [
     (Kind::Write, 50, 4),
     (Kind::Fill, 1, 1),
     (Kind::Zero, 10, 3),
@@ -107,10 +110,13 @@ const KINDS: [(Kind, u64, u64); 23] = [
     (Kind::Destroy, 1, 2),
     (Kind::Close, 3, 2),
     (Kind::Resize, 2, 2),
+    (Kind::Thick, 2, 2),
     (Kind::Snapshot, 4, 2),
+    (Kind::Stream, 4, 2),
     (Kind::Log, 3, 3),
     (Kind::LogVdev, 4, 2),
     (Kind::Scrub, 1, 1),
+    (Kind::Trim, 4, 2),
     (Kind::Sides, 3, 1),
     (Kind::Fail, 2, 1),
     (Kind::CutRegion, 1, 1),

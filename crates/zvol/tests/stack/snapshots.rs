@@ -19,22 +19,34 @@ pub struct Snap {
     pub name: String,
     pub bytes: Vec<u8>,
     pub fate: Fate,
+    /// The same for all that show the same: one that was received has that of the one that was sent.
+    pub number: u64,
 }
 
 impl Snap {
-    fn is_of(&self, volume: &str) -> bool {
+    pub fn is_of(&self, volume: &str) -> bool {
         self.name.split('@').next() == Some(volume)
+    }
+
+    pub fn volume(&self) -> &str {
+        self.name.split_once('@').expect("of a volume").0
+    }
+
+    /// What it is called in its volume.
+    pub fn last_name(&self) -> &str {
+        self.name.split_once('@').expect("of a volume").1
     }
 }
 
 impl World<'_> {
     pub fn draw_snapshot(&self, volume: usize, rng: &mut Rng) -> Step {
         let nth = rng.index(self.snapshots.len().max(1));
-        match rng.below(8) {
+        match rng.below(10) {
             _ if self.snapshots.is_empty() => Step::Snapshot { volume },
             0..4 if self.snapshots.len() < SNAPSHOTS_MAX => Step::Snapshot { volume },
             4 if self.volumes.len() < self.swarm.volumes_max + 1 => Step::Clone { nth },
             5 | 6 => Step::Rollback { nth },
+            8 | 9 => self.draw_promotion(rng).unwrap_or(Step::Clone { nth }),
             _ => Step::DestroySnapshot { nth },
         }
     }
@@ -45,6 +57,7 @@ impl World<'_> {
             Step::DestroySnapshot { nth } => self.destroy_snapshot(*nth),
             Step::Rollback { nth } => self.roll_back(*nth),
             Step::Clone { nth } => self.make_clone(*nth),
+            Step::Promote { volume } => self.promote(*volume),
             _ => unreachable!("a step on snapshots"),
         }
     }
@@ -55,22 +68,34 @@ impl World<'_> {
         if open.model.is_vague || !open.is_there() {
             return Ok(());
         }
-        let is_free = |name: &String| self.snapshots.iter().all(|snap| snap.name != *name);
-        let name = (0..).map(|n| format!("{}@s{n}", open.name)).find(is_free).expect("there are few");
+        // Of two with one name, no clone takes the other one's.
+        let is_same = |snap: &Snap, last: &str| {
+            snap.last_name() == last && (!self.seed.is_multiple_of(4) || snap.is_of(&open.name))
+        };
+        let comes = |last: &str| {
+            let name = format!("{}@{last}", open.name);
+            self.arrivals.iter().any(|arrival| arrival.snapshot == name)
+        };
+        let is_free = |last: &String| self.snapshots.iter().all(|snap| !is_same(snap, last)) && !comes(last);
+        let last = (0..).map(|n| format!("s{n}")).find(is_free).expect("there are few");
+        let name = format!("{}@{last}", open.name);
         let bytes = open.model.now.clone();
         let made = self.store().snapshot(&name);
         let is_left = self.pool().dataset(&name).is_ok();
         if made.is_ok() || is_left {
             let fate = if made.is_ok() { Fate::Certain } else { Fate::Making };
-            self.snapshots.push(Snap { name, bytes, fate });
+            self.snapshots_ever += 1;
+            self.snapshots.push(Snap { name, bytes, fate, number: self.snapshots_ever });
         }
         note(&self.met.snapshots, u64::from(made.is_ok()));
         Ok(made?)
     }
 
-    /// Whether a clone began here.
+    /// Whether a clone began here, or an increment on it is being received.
     fn has_clones(&self, name: &str) -> bool {
-        self.volumes.iter().any(|open| open.origin.as_deref() == Some(name))
+        let is_here = |origin: &Option<String>| origin.as_deref() == Some(name);
+        self.volumes.iter().any(|open| is_here(&open.origin))
+            || self.arrivals.iter().any(|arrival| is_here(&arrival.on))
     }
 
     fn destroy_snapshot(&mut self, nth: usize) -> Done {
@@ -86,10 +111,11 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Snapshots of a volume that is going; `None`: one of them has a clone.
+    /// Snapshots of a volume that is going; `None`: one of them has a clone, or the volume receives.
     pub fn end_snapshots(&mut self, volume: &str) -> Option<Vec<String>> {
         let of_it = || self.snapshots.iter().filter(|snap| snap.is_of(volume));
-        if of_it().any(|snap| self.has_clones(&snap.name)) {
+        let receives = self.arrivals.iter().any(|arrival| arrival.volume == volume);
+        if receives || of_it().any(|snap| self.has_clones(&snap.name)) {
             return None;
         }
         let names = of_it().map(|snap| snap.name.clone()).collect();
@@ -109,7 +135,14 @@ impl World<'_> {
         self.volumes[at].close();
         self.volumes[at].rolling = Some(bytes.clone());
         newer.iter().for_each(|at| self.snapshots[*at].fate = Fate::Going);
-        self.store().rollback(&name, true)?;
+        if let Err(error) = self.store().rollback(&name, true) {
+            if !self.power.is_off() && !self.is_suspended() {
+                // It was refused, and nothing has changed.
+                self.volumes[at].rolling = None;
+                newer.iter().for_each(|at| self.snapshots[*at].fate = Fate::Certain);
+            }
+            return Err(error.into());
+        }
         newer.iter().rev().for_each(|at| drop(self.snapshots.remove(*at)));
         let open = &mut self.volumes[at];
         open.rolling = None;

@@ -49,6 +49,7 @@ impl World<'_> {
             return Err(PoolError::Closed.into());
         }
         self.is_given_up = false;
+        self.pool().note_freed(true);
         note(&self.met.cleared, 1);
         note(&self.met.cleared_full, u64::from(self.is_full()));
         let power = self.power.clone();
@@ -58,6 +59,8 @@ impl World<'_> {
 
     /// All reads as before.
     fn judge_cleared(&mut self) {
+        self.settle_promotion();
+        self.settle_arrivals(false);
         let (store, pool) = (self.store().clone(), self.pool());
         let mut volumes = std::mem::take(&mut self.volumes);
         volumes.retain_mut(|open| match Volume::open(&store, &open.name) {
@@ -88,6 +91,8 @@ impl World<'_> {
         });
         self.volumes = volumes;
         self.judge_snapshots();
+        self.judge_origins();
+        self.judge_thick();
         self.judge_files_cleared();
         self.note_devices();
         let report = pool.check().unwrap_or_else(|error| panic!("a check after a clear: {error}"));

@@ -10,6 +10,7 @@ use crate::met::note;
 use crate::oracle::{Change, Model};
 use crate::program::Step;
 use crate::rng::Rng;
+use crate::thick::Thick;
 use crate::world::{Done, Failure, World};
 
 /// Whether a volume exists.
@@ -32,6 +33,7 @@ pub struct Vol {
     pub block_bytes: usize,
     /// The snapshot that it began as.
     pub origin: Option<String>,
+    pub thick: Thick,
     /// It becomes this, and nobody was told that it has.
     pub rolling: Option<Vec<u8>>,
     /// Who wrote last.
@@ -48,6 +50,7 @@ impl Vol {
             fate,
             block_bytes,
             origin: None,
+            thick: Thick::default(),
             rolling: None,
             writer: None,
             has_flushed: false,
@@ -123,7 +126,9 @@ impl World<'_> {
             }
             Step::Open { volume } => self.open(*volume),
             Step::Resize { volume, size } => self.resize(*volume, *size),
+            Step::SetThick { volume, is_on } => self.set_thick(*volume, *is_on),
             step if step.is_of_snapshots() => self.step_of_snapshots(step),
+            step if step.is_of_streams() => self.step_of_streams(step),
             _ => unreachable!("a step on a volume"),
         }
     }
@@ -134,10 +139,15 @@ impl World<'_> {
         (offset, len): (usize, usize),
         data: Option<Arc<[u8]>>,
         is_fua: bool,
-        act: impl FnOnce(&Volume) -> Result<(), VolumeError>,
+        act: impl Fn(&Volume) -> Result<(), VolumeError>,
     ) -> Done {
         let (is_lwb, unlogged, volume) = (self.is_lwb(), self.unlogged(at), self.client(at, client));
-        let done = act(&volume);
+        let mut done = act(&volume).map_err(Failure::from);
+        if done.as_ref().is_err_and(Failure::is_for_room)
+            && let Some(again) = self.try_again(at, || Ok(act(&volume)?))
+        {
+            done = again;
+        }
         let is_logged = self.unlogged(at) == unlogged;
         note(&self.met.unlogged, u64::from(!is_logged));
         let change = Change { offset, len, data, txg: self.pool().open_txg().0, is_durable: false };
@@ -155,7 +165,7 @@ impl World<'_> {
                 // Of a suspended pool not even the tables can be read.
                 Err(_) => open.model.change_perhaps(change),
             }
-            return Ok(done?);
+            return done;
         }
         let model = &mut open.model;
         model.change(change, is_lwb);
@@ -165,7 +175,7 @@ impl World<'_> {
             Ok(()) if is_fua || !is_lwb && is_logged => model.settle_last(),
             _ => {}
         }
-        Ok(done?)
+        done
     }
 
     fn fill(&mut self, at: usize, byte: u8) -> Done {

@@ -6,18 +6,20 @@ use std::sync::Arc;
 
 use fastness_base::chain;
 use fastness_blkdev::MemImage;
-use fastness_pool::{DatasetKind, ErrorKind, Host, ImportOptions, Pool, PoolError, PoolOptions};
+use fastness_pool::{DatasetKind, ErrorKind, Host, ImportOptions, Pool, PoolError, PoolOptions, TrimPoint};
 use fastness_store::{Kinds, PoolLog, Store, StoreError, StoreOptions, Tuning};
 use fastness_testkit::media::{Bank, Disk, Power};
 use fastness_zil::KindId;
 use fastness_zpl::FileReplay;
 use fastness_zvol::VolumeReplay;
 
+use crate::arrivals::Arrival;
 use crate::copies::{Copied, Role};
 use crate::files::Files;
 use crate::full;
 use crate::met::{Met, note};
 use crate::program::Step;
+use crate::promotions::Promotion;
 use crate::rng::Rng;
 use crate::schedule::gate;
 use crate::shape::{Shape, Swarm};
@@ -40,6 +42,13 @@ pub struct Was {
 }
 
 pub type Done = Result<(), Failure>;
+
+impl Failure {
+    /// There was no room.
+    pub fn is_for_room(&self) -> bool {
+        self.kind == ErrorKind::NoSpace
+    }
+}
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,10 +88,18 @@ pub struct World<'a> {
     pub disks_ever: usize,
     pub banks: [Bank; 2],
     pub volumes: Vec<Vol>,
+    /// From old to new.
     pub snapshots: Vec<Snap>,
+    pub snapshots_ever: u64,
+    /// Units of data and rows of the new pool.
+    pub in_use_first: (u64, u64),
+    pub promoting: Option<Promotion>,
+    pub arrivals: Vec<Arrival>,
     pub files: Option<Files>,
     /// All names that a volume ever had.
     pub names: BTreeSet<String>,
+    /// Where the next trim goes on.
+    pub trim_point: TrimPoint,
     /// Vdevs for logs.
     pub log_vdevs: Vec<u16>,
     pub stack: Option<Arc<Store>>,
@@ -114,6 +131,9 @@ pub fn manual() -> PoolOptions {
     let (cache_bytes, meta_cache_bytes) = (64 << 20, 1 << 20);
     PoolOptions { has_txg_thread: false, cache_bytes, meta_cache_bytes, ..PoolOptions::default() }
 }
+
+/// Of the txgs of a change of names, about.
+const EVENTS_OF_TXG: u64 = 24;
 
 /// One thread, one order.
 pub const TUNING: Tuning = Tuning {
@@ -163,8 +183,13 @@ impl<'a> World<'a> {
             banks,
             volumes: Vec::new(),
             snapshots: Vec::new(),
+            snapshots_ever: 0,
+            in_use_first: (0, 0),
+            promoting: None,
+            arrivals: Vec::new(),
             files: None,
             names: BTreeSet::new(),
+            trim_point: TrimPoint::default(),
             log_vdevs: Vec::new(),
             stack: None,
             is_given_up: false,
@@ -180,6 +205,7 @@ impl<'a> World<'a> {
             story,
         };
         world.import().expect("a new pool");
+        world.in_use_first = world.in_use();
         if world.swarm.has_files() {
             world.make_files();
         }
@@ -229,6 +255,13 @@ impl<'a> World<'a> {
             if self.power.is_off() {
                 break;
             }
+        }
+    }
+
+    /// Now and then the power fails within the next few events: within what begins now.
+    pub fn cut_soon(&self, rng: &mut Rng) {
+        if rng.one_in(8) {
+            self.power.cut_in(1 + rng.below(EVENTS_OF_TXG));
         }
     }
 

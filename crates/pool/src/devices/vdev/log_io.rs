@@ -21,6 +21,11 @@ impl Vdev {
         read(&self.sides).iter().all(|side| side.state() == DeviceState::GivenUp)
     }
 
+    /// Whether a side that is there is being brought up to date, or will be.
+    pub(crate) fn catches_up(&self) -> bool {
+        lock(&self.listed).iter().any(|side| side.is_stale() && side.writable().is_some())
+    }
+
     pub(crate) fn has_stale_side(&self) -> bool {
         lock(&self.listed).iter().any(|side| side.is_stale())
     }

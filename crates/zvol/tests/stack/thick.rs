@@ -1,0 +1,88 @@
+//! Thick volumes: whatever others store, and whichever snapshots there are, each of their blocks finds room.
+
+use fastness_pool::{Property, thick_bytes};
+
+use crate::met::note;
+use crate::program::Step;
+use crate::rng::Rng;
+use crate::volumes::Vol;
+use crate::world::{Done, World};
+
+/// Txgs that free what was replaced, at most.
+const TXGS_MAX: usize = 200;
+
+/// What a volume is sure to find room for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Thick {
+    bytes: Option<u64>,
+    /// It is being set to this, and nobody was told that it has been.
+    next: Option<Option<u64>>,
+}
+
+impl Vol {
+    /// Whether each block, if it is written, finds room.
+    fn is_sure(&self) -> bool {
+        let wanted = thick_bytes(self.model.now.len() as u64, self.block_bytes as u64);
+        self.thick.next.is_none() && self.thick.bytes.is_some_and(|bytes| bytes >= wanted)
+    }
+}
+
+impl World<'_> {
+    pub fn draw_thick(&self, volume: usize, rng: &mut Rng) -> Step {
+        let is_thick = self.volumes[volume].thick.bytes.is_some();
+        Step::SetThick { volume, is_on: !is_thick || rng.one_in(2) }
+    }
+
+    pub fn set_thick(&mut self, at: usize, is_on: bool) -> Done {
+        let pool = self.pool();
+        let open = &mut self.volumes[at];
+        let bytes = is_on.then(|| thick_bytes(open.model.now.len() as u64, open.block_bytes as u64));
+        open.thick.next = Some(bytes);
+        let dataset = pool.dataset(&open.name)?;
+        let set = pool.transact(|tx| dataset.set(tx, Property::RefReservation, bytes));
+        let done = set.and_then(|((), txg)| pool.wait_synced(txg));
+        if done.is_ok() || !self.power.is_off() && !self.is_suspended() {
+            self.settle_thick(at);
+            assert!(done.is_err() || self.volumes[at].thick.bytes == bytes, "{bytes:?} was set");
+        }
+        note(if is_on { &self.met.made_thick } else { &self.met.made_sparse }, u64::from(done.is_ok()));
+        Ok(done?)
+    }
+
+    fn settle_thick(&mut self, at: usize) {
+        let open = &self.volumes[at];
+        let dataset =
+            self.pool().dataset(&open.name).unwrap_or_else(|error| panic!("{}: {error}", open.name));
+        let (value, is_own) = dataset.get(Property::RefReservation);
+        let (found, thick) = (is_own.then_some(value), open.thick);
+        let is_right = found == thick.bytes || Some(found) == thick.next;
+        assert!(is_right, "{} has {found:?} and not {thick:?}", open.name);
+        self.volumes[at].thick = Thick { bytes: found, next: None };
+    }
+
+    /// After an import: each volume is as thick as it was made, or was to be made.
+    pub fn judge_thick(&mut self) {
+        (0..self.volumes.len()).for_each(|at| self.settle_thick(at));
+    }
+
+    /// Makes a change that found no room again when txgs have freed what was replaced: for a thick volume
+    /// there is room then.
+    pub fn try_again(&mut self, at: usize, act: impl FnOnce() -> Done) -> Option<Done> {
+        if !self.volumes[at].is_sure() || self.lacks_room() {
+            return None;
+        }
+        for _ in 0..TXGS_MAX {
+            if let Err(error) = self.pool().sync() {
+                return Some(Err(error.into()));
+            }
+            if !self.pool().is_freeing() {
+                break;
+            }
+        }
+        note(&self.met.thick_again, 1);
+        let done = act();
+        let is_short = done.as_ref().is_err_and(|failure| failure.is_for_room());
+        assert!(!is_short, "{} is thick, and finds no room: {done:?}", self.volumes[at].name);
+        Some(done)
+    }
+}
