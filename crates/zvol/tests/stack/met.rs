@@ -96,6 +96,8 @@ counters! {
     cuts_after_fua: 60,
     trimmed: 60,
     trimmed_full: 60,
+    /// Beside txgs and clients.
+    trims_raced: 60,
     scrubs: 60,
     scrubs_full: 200,
     /// Steps while a scrub or resilver walked.
