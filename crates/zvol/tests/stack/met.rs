@@ -58,6 +58,8 @@ counters! {
     made_again: 60,
     made_thick: 60,
     made_sparse: 60,
+    /// All others had taken what they got.
+    squeezed: 100,
     /// Changes of thick volumes that waited for what was being freed.
     thick_again: 10_000,
     grown: 60,
