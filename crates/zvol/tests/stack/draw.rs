@@ -60,7 +60,7 @@ pub fn draw(world: &World<'_>, rng: &mut Rng) -> Step {
     match kind {
         Kind::Sync => Step::Sync,
         Kind::Idle => Step::Idle,
-        Kind::Trim => Step::Trim { seed: rng.next() },
+        Kind::Trim => draw_trim(world, rng),
         Kind::Create if there.len() < world.swarm.volumes_max => create(world, rng),
         Kind::Log => change_log(world, rng),
         Kind::LogVdev if !world.log_vdevs.is_empty() && rng.one_in(2) => {
@@ -115,6 +115,15 @@ fn of_volume(world: &World<'_>, volume: usize, kind: Kind, rng: &mut Rng) -> Ste
             let (offset, len) = range(world, volume, rng);
             Step::Write { volume, client, offset, data: data(rng, len), is_fua }
         }
+    }
+}
+
+/// A trim, or several beside clients and txgs.
+fn draw_trim(world: &World<'_>, rng: &mut Rng) -> Step {
+    let open: Vec<usize> = (0..world.volumes.len()).filter(|at| world.volumes[*at].is_open()).collect();
+    match !open.is_empty() && rng.one_in(2) {
+        true => world.draw_trims(&open, rng),
+        false => Step::Trim { seed: rng.next() },
     }
 }
 

@@ -110,7 +110,7 @@ const KINDS: [(Kind, u64, u64); 26] = [
     (Kind::Destroy, 1, 2),
     (Kind::Close, 3, 2),
     (Kind::Resize, 2, 2),
-    (Kind::Thick, 2, 2),
+    (Kind::Thick, 8, 2),
     (Kind::Snapshot, 4, 2),
     (Kind::Stream, 4, 2),
     (Kind::Log, 3, 3),
