@@ -86,7 +86,7 @@ impl Read for Coming<'_, '_> {
             && let Some(name) = self.closes.take()
         {
             self.world.volumes.iter_mut().filter(|open| open.name == name).for_each(|open| open.close());
-            self.world.cut_soon(&mut self.rng);
+            self.world.cut_soon(&mut self.rng, 8);
         }
         Ok(len)
     }

@@ -60,7 +60,7 @@ pub fn draw(world: &World<'_>, rng: &mut Rng) -> Step {
     match kind {
         Kind::Sync => Step::Sync,
         Kind::Idle => Step::Idle,
-        Kind::Trim => Step::Trim { seed: rng.next() },
+        Kind::Trim => draw_trim(world, rng),
         Kind::Create if there.len() < world.swarm.volumes_max => create(world, rng),
         Kind::Log => change_log(world, rng),
         Kind::LogVdev if !world.log_vdevs.is_empty() && rng.one_in(2) => {
@@ -118,12 +118,22 @@ fn of_volume(world: &World<'_>, volume: usize, kind: Kind, rng: &mut Rng) -> Ste
     }
 }
 
+/// A trim, or several beside clients and txgs.
+fn draw_trim(world: &World<'_>, rng: &mut Rng) -> Step {
+    let open: Vec<usize> = (0..world.volumes.len()).filter(|at| world.volumes[*at].is_open()).collect();
+    match !open.is_empty() && rng.one_in(2) {
+        true => world.draw_trims(&open, rng),
+        false => Step::Trim { seed: rng.next() },
+    }
+}
+
 /// A step on devices, if there is one that can be done.
 fn of_devices(world: &World<'_>, kind: Kind, rng: &mut Rng) -> Option<Step> {
     match kind {
         Kind::Fail => Some(world.draw_fault(rng)),
         Kind::Copy => Some(world.draw_copy(rng)),
-        Kind::CutRegion => {
+        // What one copy loses with a region is lost; `zvol/tests/one_copy.rs` has that.
+        Kind::CutRegion if !world.shape.is_one_copy || world.has_log_mirror() && !world.was_cut => {
             let bank = rng.index(2);
             Some(Step::CutRegion { bank, end: rng.index(world.banks[bank].len_bytes) })
         }

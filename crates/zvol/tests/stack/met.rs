@@ -58,6 +58,8 @@ counters! {
     made_again: 60,
     made_thick: 60,
     made_sparse: 60,
+    /// All others had taken what they got.
+    squeezed: 100,
     /// Changes of thick volumes that waited for what was being freed.
     thick_again: 10_000,
     grown: 60,
@@ -96,6 +98,8 @@ counters! {
     cuts_after_fua: 60,
     trimmed: 60,
     trimmed_full: 60,
+    /// Beside txgs and clients.
+    trims_raced: 60,
     scrubs: 60,
     scrubs_full: 200,
     /// Steps while a scrub or resilver walked.

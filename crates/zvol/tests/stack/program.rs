@@ -88,6 +88,11 @@ pub enum Step {
         volume: usize,
         is_on: bool,
     },
+    /// The other volumes are written to the end, and then this one.
+    Squeeze {
+        volume: usize,
+        byte: u8,
+    },
     AddRegion {
         bank: usize,
     },
@@ -170,7 +175,7 @@ impl Step {
     pub fn is_request(&self) -> bool {
         use Step::*;
         matches!(self, Write { .. } | Fill { .. } | Zero { .. } | Create { .. } | Resize { .. })
-            || matches!(self, SetThick { .. } | ChangeFiles { .. } | RaceFiles { .. })
+            || matches!(self, SetThick { .. } | Squeeze { .. } | ChangeFiles { .. } | RaceFiles { .. })
             || self.is_of_snapshots()
             || self.is_of_streams()
     }

@@ -42,7 +42,7 @@ impl World<'_> {
         self.promoting = (!is_double).then(|| promotion.clone());
         // Another than that of which the step was drawn.
         let mut rng = Rng::of_step(self.seed, self.life, !self.step);
-        self.cut_soon(&mut rng);
+        self.cut_soon(&mut rng, 8);
         let promoted = self.store().promote(&promotion.clone).map_err(Failure::from);
         if is_double {
             note(&self.met.promotions_refused, 1);

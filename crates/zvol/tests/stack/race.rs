@@ -94,6 +94,24 @@ impl World<'_> {
         Some(Step::Race { ops, seed: rng.next() << 1 })
     }
 
+    /// Trims beside txgs: one that frees much, and one that stores as much.
+    pub fn draw_trims(&self, open: &[usize], rng: &mut Rng) -> Step {
+        let volume = rng.pick(open);
+        let half = self.volumes[volume].model.now.len() / 1024 * 512;
+        let len = half.min(self.shape.write_max);
+        let data = data(rng, len);
+        let mut ops = vec![
+            Step::Zero { volume, client: 0, offset: 0, len: half, is_fua: false, is_discard: true },
+            Step::Write { volume, client: 1, offset: half, data, is_fua: rng.one_in(2) },
+            Step::Trim { seed: rng.next() },
+            Step::Sync,
+        ];
+        if rng.one_in(2) {
+            ops.extend([Step::Trim { seed: rng.next() }, Step::Sync]);
+        }
+        Step::Race { ops, seed: rng.next() << 1 | 1 }
+    }
+
     /// The power fails as soon as a change with FUA has returned.
     fn act_and_end(&self, op: &Step) -> Act {
         let (act, power) = (self.act(op), self.power.clone());
@@ -152,6 +170,10 @@ impl World<'_> {
         let ends = seed.is_multiple_of(4);
         let act = |op| if ends { self.act_and_end(op) } else { self.act(op) };
         let acts: Vec<Act> = ops.iter().map(act).collect();
+        if ops.iter().any(|op| matches!(op, Step::Trim { .. })) {
+            self.cut_soon(&mut Rng::new(!seed), 2);
+            note(&self.met.trims_raced, 1);
+        }
         let Some(done) = schedule::run(acts, &mut Rng::new(seed)) else {
             panic!("nobody goes on in {}", Step::Race { ops: ops.to_vec(), seed });
         };

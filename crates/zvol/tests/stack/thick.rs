@@ -30,6 +30,9 @@ impl Vol {
 impl World<'_> {
     pub fn draw_thick(&self, volume: usize, rng: &mut Rng) -> Step {
         let is_thick = self.volumes[volume].thick.bytes.is_some();
+        if is_thick && self.is_full() && !rng.one_in(4) {
+            return Step::Squeeze { volume, byte: rng.below(254) as u8 + 1 };
+        }
         Step::SetThick { volume, is_on: !is_thick || rng.one_in(2) }
     }
 
@@ -47,6 +50,20 @@ impl World<'_> {
         }
         note(if is_on { &self.met.made_thick } else { &self.met.made_sparse }, u64::from(done.is_ok()));
         Ok(done?)
+    }
+
+    /// All other volumes take what they get; then each block of this one finds room.
+    pub fn squeeze(&mut self, at: usize, byte: u8) -> Done {
+        for other in (0..self.volumes.len()).filter(|other| *other != at) {
+            if self.volumes[other].is_open() {
+                match self.fill(other, byte) {
+                    Err(failure) if !failure.is_for_room() => return Err(failure),
+                    _ => {}
+                }
+            }
+        }
+        note(&self.met.squeezed, u64::from(self.volumes[at].is_sure()));
+        self.fill(at, byte + 1)
     }
 
     fn settle_thick(&mut self, at: usize) {

@@ -40,10 +40,12 @@ fn any_side(pool: &Arc<Pool>, from: TrimPoint, rng: &mut Rng) -> Option<Guid> {
 impl World<'_> {
     pub fn trim(&mut self, seed: u64) -> Done {
         let pool = self.pool();
-        let before = pool.status().free_bytes;
+        let left =
+            || (pool.status().free_bytes, pool.dataset("tank").map(|root| root.available_bytes().0).ok());
+        let before = left();
         let (bytes, point) = trim(&pool, seed, self.trim_point)?;
         self.trim_point = point;
-        assert_eq!(pool.status().free_bytes, before, "what a trim holds is free again afterwards");
+        assert_eq!(left(), before, "what a trim holds is free again afterwards");
         note(&self.met.trimmed, bytes);
         note(&self.met.trimmed_full, if self.is_full() { bytes } else { 0 });
         Ok(())

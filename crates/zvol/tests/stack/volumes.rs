@@ -126,6 +126,7 @@ impl World<'_> {
             }
             Step::Open { volume } => self.open(*volume),
             Step::Resize { volume, size } => self.resize(*volume, *size),
+            Step::Squeeze { volume, byte } => self.squeeze(*volume, *byte),
             Step::SetThick { volume, is_on } => self.set_thick(*volume, *is_on),
             step if step.is_of_snapshots() => self.step_of_snapshots(step),
             step if step.is_of_streams() => self.step_of_streams(step),
@@ -178,7 +179,7 @@ impl World<'_> {
         done
     }
 
-    fn fill(&mut self, at: usize, byte: u8) -> Done {
+    pub fn fill(&mut self, at: usize, byte: u8) -> Done {
         note(&self.met.filled, 1);
         let (size, len_max) = (self.volumes[at].model.now.len(), self.shape.write_max.min(128 << 10));
         for offset in (0..size).step_by(len_max) {

@@ -259,8 +259,8 @@ impl<'a> World<'a> {
     }
 
     /// Now and then the power fails within the next few events: within what begins now.
-    pub fn cut_soon(&self, rng: &mut Rng) {
-        if rng.one_in(8) {
+    pub fn cut_soon(&self, rng: &mut Rng, one_in: u64) {
+        if rng.one_in(one_in) {
             self.power.cut_in(1 + rng.below(EVENTS_OF_TXG));
         }
     }
