@@ -5,6 +5,7 @@
 //! any_error  an error of any surface, for programs
 //! hash       a hash for keys that are numbers
 //! ids        txgs, datasets, objects, logs
+//! logged     bytes that a log has
 //! moment     dates and times of day
 //! room       maps that keep what is gone for a while
 //! ```
@@ -15,6 +16,7 @@ mod any_error;
 mod error;
 mod hash;
 mod ids;
+mod logged;
 mod moment;
 mod room;
 
@@ -22,5 +24,6 @@ pub use any_error::AnyError;
 pub use error::{ErrorKind, HasKind, UnknownKind, chain, panic_text};
 pub use hash::NumberHasher;
 pub use ids::{DatasetId, LogGuid, ObjectId, Txg};
+pub use logged::{LogPlace, LostInLog, ReadLogged};
 pub use moment::Moment;
 pub use room::Roomy;

@@ -62,6 +62,11 @@ fn nothing_acknowledged_is_lost_with_persistent_memory() {
 }
 
 #[test]
+fn nothing_acknowledged_is_lost_that_only_the_log_has() {
+    kills(Kind::OneCopy, 5);
+}
+
+#[test]
 fn nothing_acknowledged_is_lost_with_a_mirror_of_persistent_memory() {
     kills(Kind::Mirror, 4);
 }

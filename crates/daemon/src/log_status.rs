@@ -167,6 +167,8 @@ fn medium_counters(stats: &RegionStats) -> LogRegionCounters {
         chunks_collected: stats.chunks_collected,
         media_faults: stats.media_faults,
         time_in_pm_ns: stats.time_in_pm_ns(),
+        read_bytes: stats.read_bytes,
+        read_faults: stats.read_faults,
     }
 }
 

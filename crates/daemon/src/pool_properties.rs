@@ -1,7 +1,7 @@
 //! Properties of the pool itself.
 
 use fastness_base::ErrorKind;
-use fastness_store::{FailMode, Feature, PoolError, VdevClass};
+use fastness_store::{FailMode, Feature, LogData, PoolError, VdevClass};
 
 use crate::dataset_report::PropertyReport;
 use crate::node::Node;
@@ -10,6 +10,7 @@ use crate::protocol::Failure;
 const FAILMODE: &str = "failmode";
 const AUTOEXPAND: &str = "autoexpand";
 const AUTOTRIM: &str = "autotrim";
+const LOGDATA: &str = "logdata";
 const FEATURE: &str = "feature@";
 
 fn is_on(what: &'static str, value: &str) -> Result<bool, PoolError> {
@@ -39,7 +40,9 @@ impl Node {
         let autoexpand = report(AUTOEXPAND.to_owned(), autoexpand, !pool.is_expanding());
         let autotrim = if pool.is_trimming() { "on" } else { "off" };
         let autotrim = report(AUTOTRIM.to_owned(), autotrim, !pool.is_trimming());
-        [autoexpand, autotrim, failmode].into_iter().chain(Feature::ALL.map(feature)).collect()
+        let log_data = pool.log_data();
+        let logdata = report(LOGDATA.to_owned(), &log_data.to_string(), log_data == LogData::default());
+        [autoexpand, autotrim, failmode, logdata].into_iter().chain(Feature::ALL.map(feature)).collect()
     }
 
     /// Durable on return.
@@ -59,11 +62,15 @@ impl Node {
                 pool.note_freed(is_on);
                 pool.transact(|tx| pool.set_trimming(tx, is_on))?
             }
+            LOGDATA => {
+                let log_data: LogData = value.parse()?;
+                pool.transact(|tx| pool.set_log_data(tx, log_data))?
+            }
             _ => {
                 let why = if property.starts_with(FEATURE) {
                     "a feature becomes active when it is used"
                 } else {
-                    "a pool has the properties autoexpand, autotrim and failmode; those of datasets are set with \
+                    "a pool has the properties autoexpand, autotrim, failmode and logdata; those of datasets are set with \
                      `fastness dataset set`"
                 };
                 let text = format!("{property} cannot be set: {why}");

@@ -139,6 +139,12 @@ pub struct LogRegionCounters {
     pub media_faults: u64,
     /// Estimated time that all writers together spent writing, in ns (from one entry in 64).
     pub time_in_pm_ns: u64,
+    /// Bytes read back, with `logdata=pm`: headers and records.
+    #[serde(default)]
+    pub read_bytes: u64,
+    /// Times that a side did not have what was to be read back.
+    #[serde(default)]
+    pub read_faults: u64,
 }
 
 /// Why synchronous writes were not in the log.

@@ -102,6 +102,14 @@ impl Recorder {
         self.lock().image.clone()
     }
 
+    /// What loads see of `dst.len()` bytes from region offset `offset` on.
+    ///
+    /// # Panics
+    /// If they are not in the region.
+    pub fn load(&self, offset: usize, dst: &mut [u8]) {
+        dst.copy_from_slice(&self.lock().image[offset..offset + dst.len()]);
+    }
+
     /// Number of operations recorded so far.
     pub fn op_count(&self) -> usize {
         self.lock().ops.len()

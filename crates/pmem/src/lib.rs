@@ -59,6 +59,7 @@ mod sigbus;
 mod slots;
 mod sum;
 mod sysfs;
+mod view;
 
 pub use any::AnyRange;
 pub use counters::copied_bytes;
@@ -74,8 +75,9 @@ pub use mirror::{Mirror, SIDES_MAX};
 pub use numa::{cpu_list, cpus_near, cpus_of_node};
 pub use options::{MsyncHook, MsyncMode, OpenOptions};
 pub use pkeys::{Protection, protection_keys_available};
-pub use range::{PmRange, SplitError};
+pub use range::{PmRange, PmView, SplitError};
 pub use region::Region;
 pub use shared::SharedWords;
 pub use slots::{Entered, WRITERS_MAX, WriterSlots};
 pub use sum::sum;
+pub use view::View;

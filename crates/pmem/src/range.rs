@@ -16,14 +16,15 @@ use crate::method::Kernel;
 use crate::pkeys::{self, WriteGuard};
 use crate::sigbus::{self, Watched};
 use crate::slots::WriterSlots;
+use crate::view::View;
 
 /// An exclusively owned, contiguous part of a region.
 ///
 /// Invariant kept: the ranges of a region never overlap, and no reference to their bytes is ever made, so two
-/// writers cannot share bytes and the compiler never assumes that PM keeps still.
-/// Shape: starts at a multiple of 64 bytes in the region; the length is a multiple of 64, perhaps 0.
-/// Concurrency: `Send`, and readable from several threads while none writes. What one thread copied must be
-/// fenced by that thread before the range moves to another.
+/// writers cannot share bytes and the compiler never assumes that PM keeps still. A [view](PmRange::view)
+/// reads beside the writer. Shape: starts at a multiple of 64 bytes in the region; the length is a multiple
+/// of 64, perhaps 0. Concurrency: `Send`, and readable from several threads while none writes. What one
+/// thread copied must be fenced by that thread before the range moves to another.
 pub struct PmRange {
     mapping: Arc<Mapping>,
     /// First byte of the range in the mapping.
@@ -115,6 +116,12 @@ impl PmRange {
         Ok((low, high))
     }
 
+    /// Reads the range while its owner writes to it; see [`View`](crate::View). It keeps the region mapped,
+    /// and its lock, as the range does.
+    pub fn view(&self) -> PmView {
+        PmView(PmRange { mapping: Arc::clone(&self.mapping), dirty: CLEAN, gate: None, ..*self })
+    }
+
     /// What was found out about the region that this is a part of.
     pub fn region_info(&self) -> &RegionInfo {
         &self.mapping.info
@@ -200,8 +207,10 @@ impl PmRange {
     /// As many bytes as can be read from `offset` on, which are inside of the range.
     fn read_some(&self, offset: usize, dst: &mut [u8]) -> usize {
         self.let_thread_read();
-        // SAFETY: the bytes are inside of the range, which stays mapped; `&self` excludes writers; mapping
-        // the region prepared the handler.
+        // SAFETY: the bytes are inside of the range, which stays mapped; `&self` excludes writers, but for
+        // those beside a view, and the copy is one that the compiler knows nothing of: it makes no reference
+        // to the bytes, and whoever reads through a view checks them. Mapping the region prepared the
+        // handler.
         let copied = unsafe { sigbus::copy_out(self.base.as_ptr().add(offset), dst) };
         // After the copy: the memory may have been replaced while it was read.
         if self.watched.is_lost() { self.read_left(offset, dst) } else { copied }
@@ -319,6 +328,18 @@ impl Medium for PmRange {
     fn copy_side(&mut self, side: usize, offset: usize, src: &[u8], extent_bytes: usize) {
         assert_eq!(side, 0, "there is one side");
         self.copy(offset, src, extent_bytes, &mut NoSum);
+    }
+}
+
+/// A view of a range of a mapped region. It keeps the region mapped, and its lock.
+#[derive(Debug)]
+pub struct PmView(PmRange);
+
+impl View for PmView {
+    fn read(&self, region_offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
+        // What is in front of the range is outside of it, as is what comes after.
+        let offset = region_offset.wrapping_sub(self.0.region_offset());
+        Medium::read(&self.0, usize::try_from(offset).unwrap_or(usize::MAX), dst)
     }
 }
 

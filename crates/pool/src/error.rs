@@ -2,6 +2,7 @@
 
 mod from;
 mod kind;
+mod lost;
 mod words;
 
 use std::io;
@@ -10,8 +11,7 @@ use std::sync::Arc;
 use fastness_blkdev::BlockError;
 use fastness_remote::OpenError;
 
-pub use crate::error::words::Result;
-use crate::error::words::of_when;
+pub use crate::error::{lost::LostBlock, words::Result};
 use crate::ids::{DatasetId, Guid, ObjectId, Place, Txg};
 
 /// What went wrong with a pool.
@@ -43,12 +43,9 @@ pub enum PoolError {
         /// Its logical blocks.
         block_bytes: u32,
     },
-    /// The devices are those of a pool of another name.
-    #[error("the devices belong to pool {found}")]
-    OtherName {
-        /// Name of their pool.
-        found: String,
-    },
+    /// The devices are those of a pool of another name, which is this.
+    #[error("the devices belong to pool {0}")]
+    OtherName(String),
     /// The pool has more devices than a label can describe.
     #[error("the configuration needs {needed_bytes} bytes, a label has {slot_bytes}")]
     ConfigTooLarge {
@@ -164,7 +161,7 @@ pub enum PoolError {
     },
     /// A device is an earlier copy of itself, or a copy from another history: it lacks what txgs have written
     /// since, and no side of its vdev has that.
-    #[error("{path} ({guid}) of pool {pool} is a copy {}; put the device itself back", of_when(*found, *expected))]
+    #[error("{path} ({guid}) of pool {pool} is a copy {}; put the device itself back", words::of_when(*found, *expected))]
     OldCopy {
         /// The pool.
         pool: String,
@@ -281,6 +278,9 @@ pub enum PoolError {
         /// Where it is stored.
         place: Place,
     },
+    /// A block whose only copy was in the log, which has lost it.
+    #[error(transparent)]
+    LostInLog(#[from] LostBlock),
     /// No copy of an uberblock is intact.
     #[error("pool {pool} has no whole uberblock")]
     NoUberblock {

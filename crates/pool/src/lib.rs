@@ -57,7 +57,7 @@ pub use devices::config::{
 pub use devices::label::{DATA_START_BYTES, DEVICE_BYTES_MIN, LABEL_BYTES};
 pub use devices::probe::Probe;
 pub use devices::vdev::{Device, DeviceErrors};
-pub use error::{PoolError, Result};
+pub use error::{LostBlock, PoolError, Result};
 pub use fastness_blkdev::ErrorKind;
 pub use ids::{DatasetId, Guid, ImportId, Mark, ObjectId, Place, RECEIVED, TableId, Txg, UNIT_BYTES};
 pub use import::carry::Unsynced;
@@ -70,7 +70,7 @@ pub use namespace::hold::DatasetHold;
 pub use namespace::identity::Difference;
 pub use namespace::props::{Compression, LogBias, Property, SyncMode};
 pub use namespace::ratio::Ratio;
-pub use namespace::settings::{FailMode, Feature};
+pub use namespace::settings::{FailMode, Feature, LogData};
 pub use namespace::shown::SnapshotInfo;
 pub use namespace::user::{
     USER_BYTES_MAX, USER_NAME_BYTES_MAX, USER_VALUE_BYTES_MAX, UserChanges, is_user_property,

@@ -359,9 +359,7 @@ impl Pool {
     /// dead.
     pub fn release(&self) {
         self.stop();
-        self.shared.devices.vdevs.all().iter().for_each(|vdev| vdev.let_go());
-        // Hooks may hold devices of their own.
-        self.shared.txgs.forget_hooks();
+        self.shared.let_go();
     }
 
     /// Syncs everything, and says in the labels what has become of the pool.

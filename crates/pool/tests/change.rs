@@ -233,6 +233,6 @@ fn what_no_pool_is_made_of_is_refused_with_the_reason() {
     };
     assert!(matches!(import(&[], "tank"), Err(PoolError::NoDevice)));
     let other = import(&[rig.device(0)], "lake").unwrap_err();
-    assert!(matches!(&other, PoolError::OtherName { found } if found == "tank"), "{other}");
+    assert!(matches!(&other, PoolError::OtherName(found) if found == "tank"), "{other}");
     import(&[rig.device(0)], "tank").unwrap();
 }

@@ -24,7 +24,7 @@ use fastness_pmem::{Medium, NoSum, PersistError};
 
 use crate::checksum::{BodySum, ChecksumKind, Crc32cSum, Fletcher4Sum, Xxh3Sum};
 use crate::counters::Counters;
-use crate::entry::{Alignment, EntryHeader, HEADER_BYTES, Insertion};
+use crate::entry::{Alignment, EntryHeader, HEADER_BYTES, Insertion, header_sum};
 use crate::ids::{ChunkId, EntryId, LogGuid, Txg};
 use crate::planted::{Bug, is_planted};
 use crate::traverse::{BodyError, End, Traversal, read_body_of};
@@ -68,14 +68,18 @@ struct Inserted {
 
 impl Inserted {
     #[inline]
-    fn add(&mut self, header: &[u8; HEADER_BYTES]) {
-        // The header checksum depends on every header field and, through the body checksum, on the body.
-        let mut first = [0; 8];
-        first.copy_from_slice(&header[HEADER_BYTES - 32..HEADER_BYTES - 24]);
+    fn add(&mut self, header_sum: u64) {
         self.entries += 1;
-        self.digest =
-            (self.digest ^ u64::from_le_bytes(first)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+        self.digest = (self.digest ^ header_sum).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
     }
+}
+
+/// An entry that was just inserted.
+pub(crate) struct Inserting {
+    pub(crate) id: EntryId,
+    /// See [`header_sum`].
+    pub(crate) sum: u64,
+    pub(crate) written_bytes: usize,
 }
 
 /// The medium does not hold what was written to it.
@@ -184,7 +188,7 @@ impl<M: Medium> Chunk<M> {
     ///
     /// The body is the concatenation of its parts; the first is whole lines, so that no line is stored twice.
     /// `place` is called while the body drains; it must not be a LOCKed operation, which would wait for the
-    /// drain before the work instead of after it. Returns the entry's place and the bytes written.
+    /// drain before the work instead of after it.
     /// Persistence: the entry is durable on return; after a crash inside, it exists completely or not at all.
     ///
     /// # Errors
@@ -195,7 +199,7 @@ impl<M: Medium> Chunk<M> {
         layout: Layout,
         body: [&[u8]; 2],
         place: impl FnOnce() -> EntryMeta,
-    ) -> Result<(EntryId, usize), PersistError> {
+    ) -> Result<Inserting, PersistError> {
         match layout.checksum {
             ChecksumKind::Fletcher4 => self.insert_summed::<Fletcher4Sum>(layout, body, place),
             ChecksumKind::Crc32c => self.insert_summed::<Crc32cSum>(layout, body, place),
@@ -209,7 +213,7 @@ impl<M: Medium> Chunk<M> {
         layout: Layout,
         [front, rest]: [&[u8]; 2],
         place: impl FnOnce() -> EntryMeta,
-    ) -> Result<(EntryId, usize), PersistError> {
+    ) -> Result<Inserting, PersistError> {
         let body_len = front.len() + rest.len();
         assert!(self.has_room(layout, body_len), "the caller checks the room");
         let position = self.write_position;
@@ -251,8 +255,9 @@ impl<M: Medium> Chunk<M> {
 
         self.write_position = end;
         self.max_txg = self.max_txg.max(txg);
-        self.inserted.add(&header);
-        Ok((id, HEADER_BYTES + padded + follow))
+        let sum = header_sum(&header);
+        self.inserted.add(sum);
+        Ok(Inserting { id, sum, written_bytes: HEADER_BYTES + padded + follow })
     }
 
     /// Reads the chunk back and compares it with what was inserted.
@@ -283,7 +288,7 @@ impl<M: Medium> Chunk<M> {
             }
             read_body_of(&self.medium, side..side + 1, &entry, buffer)
                 .map_err(|error| MediaFault::Body { chunk, error })?;
-            found.add(&entry.header.encode());
+            found.add(header_sum(&entry.header.encode()));
         }
         if found == self.inserted {
             return Ok(());

@@ -246,6 +246,14 @@ impl Words {
     }
 }
 
+/// Part of an encoded header's checksum, which depends on every field of the header and, through the body's
+/// checksum, on the body.
+pub(crate) fn header_sum(header: &[u8; HEADER_BYTES]) -> u64 {
+    let mut first = [0; 8];
+    first.copy_from_slice(&header[HEADER_BYTES - 32..HEADER_BYTES - 24]);
+    u64::from_le_bytes(first)
+}
+
 /// Number of words of a checksum.
 fn sum_words(kind: ChecksumKind) -> usize {
     kind.len_bytes().div_ceil(CONTENT_BYTES)

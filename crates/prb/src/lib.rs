@@ -14,13 +14,13 @@
 //! ```text
 //! ids        newtypes for numbers that must not mix  slots      commit slots
 //! entry      the header, byte for byte               lists      which chunk is in which state
-//! checksum/  fletcher-4, CRC-32C, XXH3               prb        ties the parts together; collect: empties chunks
-//! chunk      insertion, emptying, read-back          scan       reads every entry of every chunk once
-//! traverse   reads one chunk                         stats      counters that cost next to nothing
-//! hidden     entries beyond the end of a chunk       mirror     two sides: comparison and repair
-//! counters   dependency tracking                     hdl/       the log: states, write, claim, replay, header
-//! health     whether entries can be written          side_loss  what happens when a side is lost
-//! live       reads entries of a log in use
+//! checksum/  fletcher-4, CRC-32C, XXH3               prb        ties the parts together; collect: empties
+//! chunks chunk      insertion, emptying, read-back          scan       reads every entry of every chunk once
+//! traverse   reads one chunk                         stats      counters that cost next to nothing hidden
+//! entries beyond the end of a chunk       mirror     two sides: comparison and repair counters   dependency
+//! tracking                     hdl/       the log: states, write, claim, replay, header health     whether
+//! entries can be written          side_loss  what happens when a side is lost live       finds entries of a
+//! log in use         views      reads entries by their places
 //! ```
 
 mod checksum;
@@ -45,6 +45,7 @@ mod slots;
 mod stats;
 mod sync;
 mod traverse;
+mod views;
 
 pub use checksum::{BodySum, Checksum, ChecksumKind, Crc32cSum, Fletcher4Sum, Xxh3Sum};
 pub use chunk::{Collected, MediaFault, SideMediaFault};
@@ -70,3 +71,4 @@ pub use scan::ChunkEnd;
 pub use slots::{CommitSlots, SLOTS_MAX, SlotGuard};
 pub use stats::Stats;
 pub use traverse::{BodyError, End, Located, Traversal, read_body};
+pub use views::EntryViews;

@@ -7,11 +7,12 @@
 
 use std::sync::Arc;
 
+use fastness_base::LogPlace;
 use fastness_pmem::{Medium, PersistError, SIDES_MAX, WriterSlots};
 use fastness_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use fastness_sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
-use crate::chunk::{Chunk, EntryMeta, Layout};
+use crate::chunk::{Chunk, EntryMeta, Inserting, Layout};
 use crate::config::Config;
 use crate::error::{Misuse, SetupError, WriteError};
 use crate::health::{Health, SideHealth};
@@ -43,6 +44,8 @@ pub struct Placed {
     pub id: EntryId,
     /// Region offset of its header, in bytes; the body follows after [`HEADER_BYTES`](crate::HEADER_BYTES).
     pub region_offset: u64,
+    /// Part of its header's checksum; see [`EntryViews`](crate::EntryViews).
+    pub sum: u64,
 }
 
 /// The open chunk of a commit slot.
@@ -75,6 +78,8 @@ pub struct Prb<M> {
     pub(crate) media_faults: AtomicU64,
     pub(crate) side_faults: [AtomicU64; SIDES_MAX],
     repairs: SideRepairs,
+    /// By which its owner knows it, and 0 if nobody reads its entries by their places.
+    number: AtomicU64,
 }
 
 impl<M: Medium + Sync> Prb<M> {
@@ -149,8 +154,22 @@ impl<M: Medium + Sync> Prb<M> {
             media_faults: AtomicU64::new(0),
             side_faults: Default::default(),
             repairs: SideRepairs::default(),
+            number: AtomicU64::new(0),
             config,
         })
+    }
+
+    /// Says that entries can be read by their places, with [`EntryViews`](crate::EntryViews) that the owner
+    /// knows by this number; not 0.
+    pub fn set_number(&self, number: u32) {
+        self.number.store(u64::from(number), Ordering::Relaxed);
+    }
+
+    /// Where the body of an entry can be read; `None` before a number [was set](Self::set_number).
+    #[inline]
+    pub fn place_of(&self, placed: &Placed) -> Option<LogPlace> {
+        let log = self.number.load(Ordering::Relaxed) as u32;
+        (log != 0).then_some(LogPlace { log, offset: placed.region_offset, sum: placed.sum })
     }
 
     /// Ends the claiming phase: from now on, chunks that no log holds can be collected.
@@ -219,9 +238,9 @@ impl<M: Medium + Sync> Prb<M> {
         let region_offset = chunk.next_offset();
         let _writer = self.region_slots.as_deref().map(WriterSlots::enter);
         let inserted = chunk.insert(self.layout, body, place);
-        let (id, written) = inserted.map_err(|error| self.insert_failed(error))?;
+        let Inserting { id, sum, written_bytes } = inserted.map_err(|error| self.insert_failed(error))?;
         let lost = chunk.medium().lost_side();
-        stats.entry(body_bytes, self.layout.alignment.round_up(body_bytes) - body_bytes, written);
+        stats.entry(body_bytes, self.layout.alignment.round_up(body_bytes) - body_bytes, written_bytes);
         if let Some(started) = started {
             stats.timed((self.config.clock)() - started);
         }
@@ -229,7 +248,7 @@ impl<M: Medium + Sync> Prb<M> {
             Some(side) if !self.note_lost(side) => {
                 Err(WriteError::OnOneSide { id, region_offset, lost: side })
             }
-            _ => Ok(Placed { id, region_offset }),
+            _ => Ok(Placed { id, region_offset, sum }),
         }
     }
 

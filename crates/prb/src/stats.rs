@@ -75,6 +75,10 @@ pub struct Stats {
     pub media_faults: u64,
     /// Chunks that one side of a mirror did not hold when they were collected, by side.
     pub side_faults: [u64; fastness_pmem::SIDES_MAX],
+    /// Bytes read by the places of entries ([`EntryViews`](crate::EntryViews)), which the owner adds.
+    pub read_bytes: u64,
+    /// How often a side did not have what was to be read.
+    pub read_faults: u64,
 }
 
 impl Stats {

@@ -173,6 +173,7 @@ impl PoolLog {
         match begun {
             Ok((txg, before)) => {
                 pool.wait_synced(txg)?;
+                before.forget_in(pool);
                 self.mark(&[&self.logs()]);
                 Ok(before)
             }
@@ -196,6 +197,7 @@ impl PoolLog {
             new.create(&self.side, &tx, dataset)?;
         }
         pool.put_aux(&tx, root.id(), DEVICE, Some(&config.encode()));
+        new.add_to(pool);
         let open = lock(&self.open);
         let new = Arc::new(new);
         self.mark(&[&new, &self.logs()]);

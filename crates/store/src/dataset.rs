@@ -238,7 +238,11 @@ impl OpenDataset {
             None => false,
         };
         changed?;
-        Ok(Receipt { of: self, demand, txg, is_logged })
+        Ok(self.receipt(demand, txg, is_logged))
+    }
+
+    pub(crate) fn receipt(&self, demand: Demand, txg: Txg, is_logged: bool) -> Receipt<'_> {
+        Receipt { of: self, demand, txg, is_logged }
     }
 
     /// Makes every change durable that had returned before the call, through any handle of this process.

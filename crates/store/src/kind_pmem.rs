@@ -1,8 +1,10 @@
 //! Kind pmem: logs on a region of persistent memory, or on a mirror of two.
 
+use std::sync::{Arc, OnceLock};
+
 use fastness_pmem::{AnyRange, Mirror};
 use fastness_pool::{Mark, Pool, Tx};
-use fastness_prb::{Config, SideRepairs};
+use fastness_prb::{Config, EntryViews, SideRepairs};
 use fastness_zil::{
     Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, PmemImport, PmemLogs, Txg,
 };
@@ -18,11 +20,19 @@ use crate::sides::{OpenRegion, Sides, apart};
 struct OnRegions<L> {
     of: L,
     regions: Vec<OpenRegion>,
+    /// What reads the regions for a pool, with the number that the pool has given it.
+    views: OnceLock<(u32, Arc<EntryViews>)>,
+}
+
+impl<L> OnRegions<L> {
+    fn new(of: L, regions: Vec<OpenRegion>) -> OnRegions<L> {
+        OnRegions { of, regions, views: OnceLock::new() }
+    }
 }
 
 /// Logs on regions that were formatted for them.
 pub(crate) fn new(logs: PmemLogs<Mirror<AnyRange>>, regions: Vec<OpenRegion>) -> AllLogs {
-    Box::new(OnRegions { of: logs, regions })
+    Box::new(OnRegions::new(logs, regions))
 }
 
 /// Finds what is in the logs with these headers; `config` gives the settings of the PRB for a number of
@@ -35,7 +45,7 @@ pub(crate) fn claim(
 ) -> Result<Box<dyn Claims>, StoreError> {
     let (regions, chunks) = sides.mirrored();
     let import = PmemLogs::import(config(chunks.len()), chunks, first_txg, headers)?;
-    Ok(Box::new(OnRegions { of: import, regions }))
+    Ok(Box::new(OnRegions::new(import, regions)))
 }
 
 impl Logs for OnRegions<PmemLogs<Mirror<AnyRange>>> {
@@ -96,12 +106,32 @@ impl Logs for OnRegions<PmemLogs<Mirror<AnyRange>>> {
         self.of.prb().has_failed()
     }
 
+    fn add_to(&self, pool: &Pool) {
+        let views: Option<Vec<_>> = self.regions.iter().map(|region| region.view.clone()).collect();
+        let Some(views) = views.map(|views| Arc::new(EntryViews::new(views))) else { return };
+        let number = pool.add_log(views.clone());
+        if self.views.set((number, views)).is_ok() {
+            self.of.prb().set_number(number);
+        }
+    }
+
+    fn forget_in(&self, pool: &Pool) {
+        if let Some((number, _)) = self.views.get() {
+            pool.forget_log(*number);
+        }
+    }
+
     fn medium_stats(&self) -> Option<fastness_prb::Stats> {
-        Some(self.of.prb().stats())
+        let mut stats = self.of.prb().stats();
+        if let Some((_, views)) = self.views.get() {
+            stats.read_bytes = views.read_bytes();
+            stats.read_faults = views.faults();
+        }
+        Some(stats)
     }
 
     fn close(self: Box<Self>) -> Result<Regions, AllLogs> {
-        let OnRegions { of, regions } = *self;
+        let OnRegions { of, regions, .. } = *self;
         match of.close() {
             Ok(chunks) => Ok(apart(regions, chunks)),
             Err(logs) => Err(new(logs, regions)),
@@ -127,7 +157,7 @@ impl Claims for OnRegions<PmemImport<Mirror<AnyRange>>> {
     }
 
     fn finish(self: Box<Self>, side: &PoolSide, tx: &Tx) -> Result<AllLogs, LogError> {
-        let OnRegions { of, regions } = *self;
+        let OnRegions { of, regions, .. } = *self;
         Ok(new(of.finish(side, tx)?, regions))
     }
 }

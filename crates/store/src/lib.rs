@@ -88,6 +88,7 @@ mod logs;
 mod marks;
 mod operations;
 mod options;
+mod overwrite;
 mod received;
 mod region;
 mod replay;
@@ -138,7 +139,7 @@ pub use fastness_zil::{CommitError, Itx, KindId, record};
 
 // What a pool is made of: to create one, to import one, to change its devices.
 pub use fastness_pool::{
-    DEVICE_BYTES_MIN, Device, FailMode, Feature, Guid, ImportOptions, MissingLog, Pool, PoolConfig,
+    DEVICE_BYTES_MIN, Device, FailMode, Feature, Guid, ImportOptions, LogData, MissingLog, Pool, PoolConfig,
     PoolError, PoolOptions, PoolState, Probe, UNIT_BYTES, VdevClass, VdevSpec,
 };
 

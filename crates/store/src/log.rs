@@ -199,6 +199,7 @@ impl PoolLog {
 
     /// `losses` has what the pool says of `logs`.
     pub(crate) fn new(pool: &Arc<Pool>, logs: AllLogs, tuning: Tuning, losses: LossRecord) -> Arc<PoolLog> {
+        logs.add_to(pool);
         logs.watch_idle(pool);
         let (logs, losses) = (Arc::new(logs), Arc::new(losses));
         let marked: Marked = Arc::new(Mutex::new(marked(&[&logs])));

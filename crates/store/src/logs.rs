@@ -71,6 +71,12 @@ pub(crate) trait Logs: Send + Sync {
         false
     }
 
+    /// Lets the pool read records by their places; called once, before anything is logged.
+    fn add_to(&self, _pool: &Pool) {}
+
+    /// The pool reads no record any more: all of their txgs have synced.
+    fn forget_in(&self, _pool: &Pool) {}
+
     fn medium_stats(&self) -> Option<fastness_prb::Stats> {
         None
     }

@@ -16,7 +16,9 @@
 //! | 48 | 4044 | zero |
 //! | 4092 | 4 | CRC-32C of bytes 0 to 4091 |
 
-use fastness_pmem::{AnyRange, Medium, NoSum, PmRange, Region, RegionInfo};
+use std::sync::Arc;
+
+use fastness_pmem::{AnyRange, Medium, NoSum, PmRange, Region, RegionInfo, View};
 use fastness_pool::Guid;
 
 use crate::config::RegionId;
@@ -120,7 +122,6 @@ pub(crate) fn superblock_in(front: &[u8]) -> Option<Superblock> {
 }
 
 /// A region as a log needs it: divided into parts, on any medium.
-#[derive(Debug)]
 pub struct RegionParts {
     /// What it is made of.
     pub info: RegionInfo,
@@ -128,6 +129,15 @@ pub struct RegionParts {
     pub front: AnyRange,
     /// The rest, in equal chunks; the chunk length bounds a record.
     pub chunks: Vec<AnyRange>,
+    /// All of it, to read what the chunks have while they are written to. Without one, what is logged is kept
+    /// in memory as well.
+    pub view: Option<Arc<dyn View>>,
+}
+
+impl std::fmt::Debug for RegionParts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RegionParts").field("info", &self.info).finish_non_exhaustive()
+    }
 }
 
 impl RegionParts {
@@ -137,8 +147,10 @@ impl RegionParts {
     /// [`StoreError::TooSmall`].
     pub fn of(region: Region) -> Result<RegionParts, StoreError> {
         let info = region.info().clone();
-        let (front, chunks) = divide(region.into_range())?;
-        Ok(RegionParts { info, front, chunks })
+        let range = region.into_range();
+        let view: Arc<dyn View> = Arc::new(range.view());
+        let (front, chunks) = divide(range)?;
+        Ok(RegionParts { info, front, chunks, view: Some(view) })
     }
 }
 
@@ -206,7 +218,7 @@ mod tests {
             change(&mut range);
             let info = Region::anonymous(4096).unwrap().info().clone();
             let (front, chunks) = divide(range).unwrap();
-            RegionParts { info, front, chunks }.contents()
+            RegionParts { info, front, chunks, view: None }.contents()
         };
         assert_eq!(parts(&|_| {}), RegionContents::Nothing);
         for at in [1080, FRONT_BYTES, 0x1_0040] {
@@ -227,7 +239,7 @@ mod tests {
             let part = |range| AnyRange::stand_in(memory.range(range));
             let info = Region::anonymous(4096).unwrap().info().clone();
             let (front, chunks) = (part(0..FRONT_BYTES), vec![part(FRONT_BYTES..len)]);
-            let region = RegionParts { info, front, chunks };
+            let region = RegionParts { info, front, chunks, view: None };
             assert_eq!(region.contents(), RegionContents::Nothing);
             memory.poison(unreadable..unreadable + 64);
             assert_eq!(region.contents(), RegionContents::Other, "{unreadable}");

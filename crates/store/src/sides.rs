@@ -3,11 +3,11 @@
 //! Each region has its own superblocks, with its own number; the chunks of both form one PRB, see
 //! `docs/adr/2026-11-22-mirrored-pm-log.md`.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fastness_sync::lock;
 
-use fastness_pmem::{AnyRange, Medium, Mirror, PersistError, RegionInfo};
+use fastness_pmem::{AnyRange, Medium, Mirror, PersistError, RegionInfo, View};
 use fastness_pool::{Mark, Pool};
 use fastness_zil::PmemLogs;
 
@@ -26,6 +26,8 @@ pub(crate) struct OpenRegion {
     front: Mutex<AnyRange>,
     /// Chunks after those that are in use.
     rest: Vec<AnyRange>,
+    /// All of it.
+    pub(crate) view: Option<Arc<dyn View>>,
 }
 
 impl OpenRegion {
@@ -79,7 +81,7 @@ pub(crate) struct Side {
 
 impl Side {
     fn new(parts: RegionParts, id: RegionId, used_bytes: u64) -> Side {
-        let RegionParts { info, front, mut chunks } = parts;
+        let RegionParts { info, front, mut chunks, view } = parts;
         let mut end = front.len_bytes() as u64;
         let fits = |chunk: &AnyRange| {
             end += chunk.len_bytes() as u64;
@@ -87,7 +89,7 @@ impl Side {
         };
         let count = chunks.iter().map(fits).take_while(|fits| *fits).count();
         let rest = chunks.split_off(count);
-        Side { region: OpenRegion { id, info, front: Mutex::new(front), rest }, chunks }
+        Side { region: OpenRegion { id, info, front: Mutex::new(front), rest, view }, chunks }
     }
 
     /// A region that was a log.
@@ -103,10 +105,10 @@ impl Side {
 
     /// The region as it was passed in.
     fn into_parts(self) -> RegionParts {
-        let Side { region: OpenRegion { info, front, rest, .. }, mut chunks } = self;
+        let Side { region: OpenRegion { info, front, rest, view, .. }, mut chunks } = self;
         let front = front.into_inner().unwrap_or_else(PoisonError::into_inner);
         chunks.extend(rest);
-        RegionParts { info, front, chunks }
+        RegionParts { info, front, chunks, view }
     }
 
     fn shape(&self) -> Vec<usize> {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use fastness_pmem::{Medium, NoSum, PersistError, ReadError, ReadErrorKind, Summer};
+use fastness_pmem::{Medium, NoSum, PersistError, ReadError, ReadErrorKind, Summer, View};
 
 #[derive(Debug, Default)]
 struct Memory {
@@ -70,6 +70,23 @@ impl Heap {
     }
 }
 
+impl View for Heap {
+    fn read(&self, region_offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
+        let wanted = region_offset as usize..region_offset as usize + dst.len();
+        let memory = self.0.lock().unwrap();
+        let error = |at: usize, kind| Err(ReadError { region_offset: at as u64, kind });
+        if wanted.end > memory.bytes.len() {
+            return error(wanted.start, ReadErrorKind::OutOfRange);
+        }
+        let hit = |range: &&Range<usize>| range.start < wanted.end && wanted.start < range.end;
+        if let Some(range) = memory.poison.iter().find(hit) {
+            return error(range.start.max(wanted.start), ReadErrorKind::Poison);
+        }
+        dst.copy_from_slice(&memory.bytes[wanted]);
+        Ok(())
+    }
+}
+
 /// A part of a [`Heap`].
 #[derive(Debug)]
 pub struct HeapRange {
@@ -103,18 +120,11 @@ impl Medium for HeapRange {
     }
 
     fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
-        let wanted = self.start + offset..self.start + offset + dst.len();
-        let memory = self.heap.0.lock().unwrap();
-        let error = |at: usize, kind| Err(ReadError { region_offset: at as u64, kind });
-        if wanted.end > self.start + self.len {
-            return error(wanted.start, ReadErrorKind::OutOfRange);
+        if offset + dst.len() > self.len {
+            let region_offset = (self.start + offset) as u64;
+            return Err(ReadError { region_offset, kind: ReadErrorKind::OutOfRange });
         }
-        let hit = |range: &&Range<usize>| range.start < wanted.end && wanted.start < range.end;
-        if let Some(range) = memory.poison.iter().find(hit) {
-            return error(range.start.max(wanted.start), ReadErrorKind::Poison);
-        }
-        dst.copy_from_slice(&memory.bytes[wanted]);
-        Ok(())
+        View::read(&self.heap, (self.start + offset) as u64, dst)
     }
 
     fn copy_side(&mut self, side: usize, offset: usize, src: &[u8], extent_bytes: usize) {

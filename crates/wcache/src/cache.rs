@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastness_pmem::{Medium, Mirror};
-use fastness_prb::{HEADER_BYTES, Hdl, Placed, Prb, Txg, Wait, WriteError};
+use fastness_prb::{HEADER_BYTES, Hdl, Prb, Txg, Wait, WriteError};
 use fastness_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use fastness_sync::{Condvar, Mutex, RwLock, lock, read, wait_for, write};
 
@@ -250,18 +250,21 @@ impl<M: Medium + Sync> Cache<M> {
         let head = record.encode();
         let (txg, wait) = (Txg(log.txg), Wait::Fail);
         let mut appended = Appended::Done;
-        let placed = match log.hdl.place_entry(txg, [&head, data], wait) {
-            Ok(placed) => placed.expect("the open generation is not retired"),
+        let (id, at) = match log.hdl.place_entry(txg, [&head, data], wait) {
+            Ok(placed) => {
+                let placed = placed.expect("the open generation is not retired");
+                (placed.id, placed.region_offset)
+            }
             Err(WriteError::NoFreeChunk) => return Ok(Appended::NoRoom),
             Err(WriteError::SideLost) => return Ok(Appended::SideLost),
             Err(WriteError::OnOneSide { id, region_offset, .. }) => {
                 appended = Appended::DoneOnOneSide;
-                Placed { id, region_offset }
+                (id, region_offset)
             }
             Err(error) => return Err(self.note_region(Error::Write(error))),
         };
-        let order = Order { txg: log.txg, gsid: placed.id.gsid.0 };
-        self.blocks.put(record, order, placed.region_offset + (HEADER_BYTES + RECORD_BYTES) as u64, data);
+        let order = Order { txg: log.txg, gsid: id.gsid.0 };
+        self.blocks.put(record, order, at + (HEADER_BYTES + RECORD_BYTES) as u64, data);
         let open = self.open_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         drop(log);
         let most = self.superblock.geometry.generation_bytes();

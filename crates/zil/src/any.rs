@@ -15,7 +15,7 @@ use crate::lwb::LwbLog;
 use crate::pmem::PmemLog;
 use crate::pool::Pool;
 use crate::replay::{ReplayFailure, ReplayHandler, Replayed};
-use fastness_base::{DatasetId, ObjectId, Txg};
+use fastness_base::{DatasetId, LogPlace, ObjectId, Txg};
 
 /// The log of one dataset of a pool, with what its owner does to it besides writing records.
 pub trait OwnedLog<P: Pool>: Kind {
@@ -177,7 +177,7 @@ impl<P: Pool> Kind for DynLog<P> {
     }
 
     #[inline]
-    fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<(), NotPersisted> {
+    fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<Option<LogPlace>, NotPersisted> {
         self.0.log_alone(txg, record)
     }
 

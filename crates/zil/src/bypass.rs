@@ -46,7 +46,7 @@
 //!
 //! Source: zil-pmem thesis, 6.3.5.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use fastness_sync::atomic::Ordering;
 use fastness_sync::lock;
@@ -59,7 +59,7 @@ use crate::record::{
     Head, Record, Time, Truncate, WRITE_HEAD_BYTES, Write, WriteData, Zeroes, encode_write, encode_write_head,
 };
 use crate::zil::{Committed, Zil};
-use fastness_base::{ObjectId, Txg};
+use fastness_base::{LogPlace, ObjectId, Txg};
 
 /// Data of one record; a longer write becomes several records, as a disk may tear it.
 const DATA_BYTES_MAX: usize = 128 << 10;
@@ -95,14 +95,36 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         data: &[u8],
         commits_at_once: bool,
     ) -> bool {
+        self.place_write(txg, object, offset, data, commits_at_once).0
+    }
+
+    /// As [`log_write`](Self::log_write); also returns where the log has all of `data` in one record, from
+    /// byte [`WRITE_HEAD_BYTES`] of its body on, if it can be read there until the txg has synced.
+    #[inline]
+    pub fn place_write(
+        &self,
+        txg: Txg,
+        object: ObjectId,
+        offset: u64,
+        data: &[u8],
+        commits_at_once: bool,
+    ) -> (bool, Option<LogPlace>) {
         let kind = self.kind.load();
         match self.way(&kind) {
             Way::Alone => {
-                let put = |record: [&[u8]; 2]| Some(self.log_record(&kind, txg, record));
-                self.write_pieces(&kind, (txg, object), offset, data, None, put) == Some(true)
+                let (records, place) = (Cell::new(0), Cell::new(None));
+                let put = |record: [&[u8]; 2]| {
+                    records.set(records.get() + 1);
+                    let (is_logged, at) = self.log_record(&kind, txg, record);
+                    place.set(at);
+                    Some(is_logged)
+                };
+                let is_logged =
+                    self.write_pieces(&kind, (txg, object), offset, data, None, put) == Some(true);
+                (is_logged, place.get().filter(|_| is_logged && records.get() == 1))
             }
-            Way::List => self.list_write(&kind, txg, object, offset, data, commits_at_once),
-            Way::Txg => self.not_logged(NotPersisted { txg, cause: LogCause::Behind }),
+            Way::List => (self.list_write(&kind, txg, object, offset, data, commits_at_once), None),
+            Way::Txg => (self.not_logged(NotPersisted { txg, cause: LogCause::Behind }), None),
         }
     }
 
@@ -235,7 +257,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
             Way::Alone => {
                 let mut buffer = [0; WRITE_HEAD_BYTES];
                 let len = record.encode(Head::new(txg, object), &mut buffer);
-                self.log_record(&kind, txg, [&[], &buffer[..len]])
+                self.log_record(&kind, txg, [&[], &buffer[..len]]).0
             }
             Way::List => self.list(txg, Itx::sync(object, record, &[])),
             Way::Txg => self.not_logged(NotPersisted { txg, cause: LogCause::Behind }),
@@ -251,13 +273,13 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     }
 
     #[inline]
-    fn log_record(&self, kind: &K, txg: Txg, record: [&[u8]; 2]) -> bool {
+    fn log_record(&self, kind: &K, txg: Txg, record: [&[u8]; 2]) -> (bool, Option<LogPlace>) {
         match kind.log_alone(txg, record) {
-            Ok(()) => {
+            Ok(place) => {
                 self.stats.bypass(record[0].len() + record[1].len());
-                true
+                (true, place)
             }
-            Err(not_persisted) => self.not_logged(not_persisted),
+            Err(not_persisted) => (self.not_logged(not_persisted), None),
         }
     }
 

@@ -9,7 +9,7 @@
 use crate::error::NotPersisted;
 use crate::header::KindId;
 use crate::pool::{FileEnd, PoolFailure, StoreRange, StoredData};
-use fastness_base::{ObjectId, Txg};
+use fastness_base::{LogPlace, ObjectId, Txg};
 
 /// What a kind must write for an entry.
 #[derive(Debug)]
@@ -125,11 +125,12 @@ pub trait Kind: Send + Sync {
     /// otherwise the record whose call came first is replayed first. The record is its parts one after the
     /// other; the first is whole lines of 64 bytes, perhaps none.
     ///
-    /// Persistence: durable on return.
+    /// Persistence: durable on return. Returns where the record is, if it can be read there until its txg has
+    /// synced.
     ///
     /// # Errors
     /// [`NotPersisted`]; later records are written all the same.
-    fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<(), NotPersisted>;
+    fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<Option<LogPlace>, NotPersisted>;
 
     /// Writes one record of an object at once, in its place in the order of the commit list: after everything
     /// that a commit of the object would have to write, provided that all of that is durable. `false`:

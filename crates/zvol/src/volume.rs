@@ -102,21 +102,16 @@ impl Volume {
             let is_copied = demand == Demand::Now && data.len() <= TX_BYTES_MAX;
             for part in data.chunks(TX_BYTES_MAX.max(self.block_bytes() as usize)) {
                 // The volume may have shrunk since the check, and must not grow again.
-                let change = |tx: &Tx| self.data.overwrite(tx, at, part);
-                let record = |records: Records<'_>| records.write(DATA, at, part, is_copied);
-                let end = at + part.len() as u64;
-                let made =
-                    self.open.change(demand, at..end, change, record).map_err(|error| match error {
-                        ChangeError::Pool(PoolError::BeyondEnd { .. }) => {
-                            self.out_of_range(offset, len_bytes)
-                        }
-                        error => error.into(),
-                    })?;
+                let made = self.open.overwrite(demand, &self.data, at, part, is_copied);
+                let made = made.map_err(|error| match error {
+                    ChangeError::Pool(PoolError::BeyondEnd { .. }) => self.out_of_range(offset, len_bytes),
+                    error => error.into(),
+                })?;
                 receipt = Some(match receipt {
                     Some(before) => before.and(made),
                     None => made,
                 });
-                at = end;
+                at += part.len() as u64;
             }
             Ok(receipt.map_or(Ok(()), Receipt::wait)?)
         })

@@ -2,7 +2,7 @@
 
 use fastness_pmem::WriteMethod;
 use fastness_prb::Alignment;
-use fastness_store::PoolOptions;
+use fastness_store::{LogData, PoolOptions};
 
 use super::stack::{BLOCK_BYTES, LogKind, Plan, Site, Stack, Writer};
 use crate::error::Result;
@@ -24,12 +24,18 @@ const HEAD_BYTES: u64 = 64;
 pub(super) struct Turns<'a> {
     stack: &'a Stack,
     writer: Writer<'a>,
+    writes: u64,
     count: u64,
 }
 
 impl<'a> Turns<'a> {
     pub(super) fn new(stack: &'a Stack, volume: usize) -> Self {
-        Self { stack, writer: Writer::new(&stack.volumes[volume], volume as u64 + 2), count: 0 }
+        Self::of_bytes(stack, volume, BLOCK_BYTES)
+    }
+
+    fn of_bytes(stack: &'a Stack, volume: usize, write_bytes: u64) -> Self {
+        let writer = Writer::of_bytes(&stack.volumes[volume], volume as u64 + 2, write_bytes);
+        Self { stack, writer, writes: writes(write_bytes), count: 0 }
     }
 
     pub(super) fn turn(&mut self) -> Result<f64> {
@@ -37,50 +43,106 @@ impl<'a> Turns<'a> {
             self.stack.settle()?;
         }
         self.count += 1;
-        time_ns(|| self.writer.write(WRITES))
+        time_ns(|| self.writer.write(self.writes))
     }
 }
 
-pub(super) fn rows(site: &Site, options: Options) -> Result<Vec<Row>> {
-    let stack = Stack::new(site, "one", &Plan { volumes: 2, ..Plan::default() })?;
-    stack.disable(1)?;
-    stack.warm()?;
-    let turns = options.turns();
-    let row =
-        |name: &str, ratio: Row| Row { name: name.to_owned(), unit: "ns", medium: site.medium(), ..ratio };
+/// Writes of a turn.
+fn writes(write_bytes: u64) -> u64 {
+    (WRITES * BLOCK_BYTES / write_bytes).max(50)
+}
 
-    let mut logged = Turns::new(&stack, 0);
-    let mut floor = Floor::new(cut(emulated_pm(REGION_BYTES, WriteMethod::Auto)?, CHUNKS)?);
-    let entry = vec![0xa5; (HEAD_BYTES + BLOCK_BYTES) as usize];
-    let of_floor = || floor.turn(&entry, Alignment::Optane, WRITES as usize);
-    let to_floor = by_turns(turns, WRITES as usize, || logged.turn(), of_floor)?;
-    let mut disabled = Turns::new(&stack, 1);
-    let to_disabled = by_turns(turns, WRITES as usize, || logged.turn(), || disabled.turn())?;
-    let fallbacks = match stack.fallbacks() {
-        0 => String::new(),
-        count => format!(" ({count} writes waited for a txg)"),
-    };
-    drop((logged, disabled));
-    let mut rows = vec![
-        Row {
-            value: Some(median(&to_floor.a)),
-            baseline: Some(format!("floor, {:.0} ns", median(&to_floor.b))),
-            ..row(
-                &format!("write 4 KiB with FUA, kind pmem{fallbacks}"),
-                Row::ratio(to_floor.ratio(), Some((3.0, "at most"))),
-            )
-        },
-        Row {
-            value: Some(median(&to_disabled.a)),
-            baseline: Some(format!("sync=disabled, {:.0} ns; writes a second", median(&to_disabled.b))),
-            ..row(
-                "the same with sync=disabled (upper bound)",
-                Row::ratio(swapped(&to_disabled).ratio(), Some((0.6, "at least"))),
-            )
-        },
-    ];
+pub(super) fn rows(site: &Site, options: Options) -> Result<Vec<Row>> {
+    let plan = Plan { volumes: 2, ..Plan::default() };
+    let both = Stack::new(site, "one", &plan)?;
+    let pm = Stack::new(site, "one-copy", &Plan { log_data: LogData::Pm, ..plan })?;
+    for stack in [&both, &pm] {
+        stack.disable(1)?;
+        stack.warm()?;
+    }
+    let mut rows = Vec::new();
+    for (stack, log_data, goals) in [(&both, "both", (3.0, 0.6)), (&pm, "pm", (2.0, 0.9))] {
+        rows.push(against_floor(
+            site,
+            options,
+            stack,
+            &format!("4 KiB with FUA, logdata={log_data}"),
+            BLOCK_BYTES,
+            goals.0,
+        )?);
+        rows.push(against_disabled(site, options, stack, log_data, goals.1)?);
+    }
+    for (stack, log_data) in [(&both, "both"), (&pm, "pm")] {
+        rows.push(against_floor(
+            site,
+            options,
+            stack,
+            &format!("64 KiB with FUA, logdata={log_data}"),
+            64 << 10,
+            1.5,
+        )?);
+    }
+    rows.push(one_copy(site, options, &pm, &both)?);
     rows.push(against_txgs(site, options)?);
     Ok(rows)
+}
+
+fn note_fallbacks(stack: &Stack) -> String {
+    match stack.fallbacks() {
+        0 => String::new(),
+        count => format!(" ({count} writes waited for a txg)"),
+    }
+}
+
+fn against_floor(
+    site: &Site,
+    options: Options,
+    stack: &Stack,
+    what: &str,
+    write_bytes: u64,
+    goal: f64,
+) -> Result<Row> {
+    let mut logged = Turns::of_bytes(stack, 0, write_bytes);
+    let mut floor = Floor::new(cut(emulated_pm(REGION_BYTES, WriteMethod::Auto)?, CHUNKS)?);
+    let entry = vec![0xa5; (HEAD_BYTES + write_bytes) as usize];
+    let count = writes(write_bytes) as usize;
+    let of_floor = || floor.turn(&entry, Alignment::Optane, count);
+    let pair = by_turns(options.turns(), count, || logged.turn(), of_floor)?;
+    Ok(Row {
+        name: format!("write {what}, kind pmem{}", note_fallbacks(stack)),
+        value: Some(median(&pair.a)),
+        unit: "ns",
+        baseline: Some(format!("floor, {:.0} ns", median(&pair.b))),
+        medium: site.medium(),
+        ..Row::ratio(pair.ratio(), Some((goal, "at most")))
+    })
+}
+
+fn against_disabled(site: &Site, options: Options, stack: &Stack, log_data: &str, goal: f64) -> Result<Row> {
+    let (mut logged, mut disabled) = (Turns::new(stack, 0), Turns::new(stack, 1));
+    let pair = by_turns(options.turns(), WRITES as usize, || logged.turn(), || disabled.turn())?;
+    Ok(Row {
+        name: format!("4 KiB, logdata={log_data}, beside sync=disabled (upper bound)"),
+        value: Some(median(&pair.a)),
+        unit: "ns",
+        baseline: Some(format!("sync=disabled, {:.0} ns; writes a second", median(&pair.b))),
+        medium: site.medium(),
+        ..Row::ratio(swapped(&pair).ratio(), Some((goal, "at least")))
+    })
+}
+
+/// What one copy saves; and what the sync that reads it back from the log costs.
+fn one_copy(site: &Site, options: Options, pm: &Stack, both: &Stack) -> Result<Row> {
+    let (mut one, mut two) = (Turns::new(pm, 0), Turns::new(both, 0));
+    let pair = by_turns(options.turns(), WRITES as usize, || one.turn(), || two.turn())?;
+    Ok(Row {
+        name: "4 KiB, logdata=pm beside logdata=both".to_owned(),
+        value: Some(median(&pair.a)),
+        unit: "ns",
+        baseline: Some(format!("both, {:.0} ns", median(&pair.b))),
+        medium: site.medium(),
+        ..Row::ratio(pair.ratio(), None)
+    })
 }
 
 /// Beside a volume whose writes wait for their txgs, in a pool whose txgs run as they do in use.

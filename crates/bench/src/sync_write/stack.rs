@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastness_store::{Device, Pool, PoolLog, PoolOptions, Property, Store, Tuning, VdevClass, VdevSpec};
+use fastness_store::{
+    Device, LogData, Pool, PoolLog, PoolOptions, Property, Store, Tuning, VdevClass, VdevSpec,
+};
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::error::{Context, Result, wrong};
@@ -37,6 +39,7 @@ pub(crate) struct Plan {
     pub(crate) tuning: Tuning,
     /// Whether records go past the commit list.
     pub(crate) has_bypass: bool,
+    pub(crate) log_data: LogData,
     pub(crate) pool: PoolOptions,
 }
 
@@ -53,6 +56,7 @@ impl Default for Plan {
             region_bytes: 512 * MIB,
             tuning: Tuning::default(),
             has_bypass: true,
+            log_data: LogData::default(),
             pool,
         }
     }
@@ -131,6 +135,7 @@ impl Stack {
             |index: usize| Volume::create(&store, &format!("bench/{index}"), plan.volume_bytes, &options);
         let volumes = (0..plan.volumes).map(volume).collect::<Result<Vec<_>, _>>()?;
         log.set_bypass(plan.has_bypass);
+        store.pool().transact(|tx| store.pool().set_log_data(tx, plan.log_data))?;
         store.pool().sync()?;
         let stack = Stack { volumes, store };
         if plan.kind == LogKind::Txg {
@@ -173,7 +178,7 @@ impl Stack {
     }
 }
 
-/// Writes blocks of 4 KiB with FUA, at random.
+/// Writes with FUA, at random: blocks of 4 KiB, unless it is told otherwise.
 pub(crate) struct Writer<'a> {
     pub(crate) volume: &'a Volume,
     /// Its txgs are what each write waits for.
@@ -185,7 +190,12 @@ pub(crate) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub(crate) fn new(volume: &'a Volume, seed: u64) -> Self {
-        let (data, blocks) = (noise(BLOCK_BYTES as usize, seed), volume.size_bytes() / BLOCK_BYTES);
+        Self::of_bytes(volume, seed, BLOCK_BYTES)
+    }
+
+    /// Writes of so many bytes, a multiple of a block, each at a multiple of that.
+    pub(crate) fn of_bytes(volume: &'a Volume, seed: u64, write_bytes: u64) -> Self {
+        let (data, blocks) = (noise(write_bytes as usize, seed), volume.size_bytes() / write_bytes);
         Self { volume, waits_for: None, numbers: Numbers(seed), data, blocks }
     }
 
@@ -195,7 +205,7 @@ impl<'a> Writer<'a> {
     }
 
     pub(crate) fn write_one(&mut self) -> Result<()> {
-        let offset = self.numbers.below(self.blocks) * BLOCK_BYTES;
+        let offset = self.numbers.below(self.blocks) * self.data.len() as u64;
         self.volume.write(offset, &self.data, true)?;
         if let Some(pool) = &self.waits_for {
             pool.wait_synced(pool.open_txg())?;

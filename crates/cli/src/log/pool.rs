@@ -109,6 +109,10 @@ pub(super) fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<Outcome> {
                 of.chunks_collected,
                 of.media_faults
             )?;
+            if of.read_bytes + of.read_faults > 0 {
+                let (bytes, faults) = (short(of.read_bytes), of.read_faults);
+                writeln!(out, "read back: {bytes}; not as it was written: {faults} times")?;
+            }
         }
     }
     Ok(Outcome::Clean)

@@ -188,6 +188,8 @@ fn of_regions(text: &mut Text, pools: &[PoolReport]) {
             ("chunk_waits", of.chunk_waits),
             ("chunks_emptied", of.chunks_collected),
             ("faults", of.media_faults),
+            ("read_bytes", of.read_bytes),
+            ("read_faults", of.read_faults),
         ] {
             text.sample(counter, &[("pool", &pool.name), ("event", event)], count);
         }

@@ -16,6 +16,8 @@ Properties:
   autoexpand     off | on             use devices that have grown at each import; without it, `pool online -e`
   autotrim       off | on             discard what is freed on the devices; `pool trim` does it for all that is free
   failmode       wait | continue      requests while the pool is suspended: wait for `fastness pool clear`, or fail
+  logdata        both | pm            bytes of a synchronous write until its txg has synced: in the log on PM and in
+                                      memory, or in the log alone
   feature@NAME   enabled | active     whether the pool's contents need a program that knows NAME; read-only
 Examples:
   fastness pool set failmode=continue tank

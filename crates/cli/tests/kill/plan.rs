@@ -53,12 +53,14 @@ pub enum Kind {
     LogDevice,
     /// A file that stands in for persistent memory.
     Pmem,
+    /// The same, and synchronous writes are in it alone.
+    OneCopy,
     /// Two of them.
     Mirror,
 }
 
 impl Kind {
-    const ALL: [Kind; 4] = [Kind::Pool, Kind::LogDevice, Kind::Pmem, Kind::Mirror];
+    const ALL: [Kind; 5] = [Kind::Pool, Kind::LogDevice, Kind::Pmem, Kind::OneCopy, Kind::Mirror];
 
     /// Words of `pool create`.
     fn words(self) -> &'static str {
@@ -66,6 +68,7 @@ impl Kind {
             Kind::Pool => "",
             Kind::LogDevice => " log logdev",
             Kind::Pmem => " log pm.a --emulate-pm --pm-size 16M",
+            Kind::OneCopy => " log pm.a --emulate-pm --pm-size 16M -o logdata=pm",
             Kind::Mirror => " log mirror pm.a pm.b --emulate-pm --pm-size 16M",
         }
     }

@@ -51,6 +51,10 @@ fn properties_are_set_together_or_not_at_all() {
     assert_eq!(get("compression tank/a"), "lz4\n", "nothing of what was refused");
     bench.ok("pool set failmode=continue autoexpand=on tank");
     assert_eq!(bench.ok("pool get failmode,autoexpand tank -H -o value"), "on\ncontinue\n");
+    assert_eq!(bench.ok("pool get logdata tank -H -o value,source"), "both\tdefault\n");
+    assert!(bench.fails("pool set logdata=none tank", 3).contains("both, pm"));
+    bench.ok("pool set logdata=pm tank");
+    assert_eq!(bench.ok("pool get logdata tank -H -o value,source"), "pm\tlocal\n");
     let events = bench.ok("pool events tank -H");
     assert!(events.contains("\ttank\t1\tfailmode is continue\n"), "{events}");
     assert!(bench.json("pool events").as_array().unwrap().len() > 1);

@@ -15,6 +15,7 @@ impl PoolError {
             PoolError::DamagedLabels { .. }
             | PoolError::Damaged { .. }
             | PoolError::DamagedBlock { .. }
+            | PoolError::LostInLog(_)
             | PoolError::OldCopy { .. }
             | PoolError::NoUberblock { .. }
             | PoolError::BadValue { .. }
@@ -41,7 +42,7 @@ impl PoolError {
             | PoolError::EmptyVdev
             | PoolError::OnlyLogVdevs
             | PoolError::BlockSize { .. }
-            | PoolError::OtherName { .. }
+            | PoolError::OtherName(_)
             | PoolError::ConfigTooLarge { .. }
             | PoolError::TooSmall { .. }
             | PoolError::NoLabel { .. }

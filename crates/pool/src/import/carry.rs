@@ -24,6 +24,9 @@
 //! Objects that were created or destroyed are, too, and numbers that were allotted are not given again: the
 //! rows that are carried over refer to them.
 //!
+//! A block that only a log has is read when the pool is abandoned: the regions of the log are closed after
+//! that. What the log has lost is left out; the import meets it in the log, and asks.
+//!
 //! Not carried over: datasets that no synced txg has, and changes of properties. Their callers wait for the
 //! txg before they report success, so these were never acknowledged.
 
@@ -101,7 +104,7 @@ impl Pool {
             dataset: core.dataset,
             object: core.id,
             block_bytes: core.block_bytes,
-            layers: read(&core.contents).layers.clone(),
+            layers: read(&core.contents).layers.iter().map(|layer| shared.in_memory(&core, layer)).collect(),
         };
         let carried_rows = |((dataset, shard), core): ((DatasetId, usize), Arc<DatasetCore>)| {
             let is_there = !core.is_destroyed.load(Ordering::SeqCst);
@@ -113,9 +116,7 @@ impl Pool {
         let (destroyed, objects): (Vec<_>, Vec<_>) = cores.into_values().partition(is_destroyed);
         let destroyed = destroyed.into_iter().map(|core| (core.dataset, core.id)).collect();
         let objects = objects.into_iter().map(carried).collect();
-        shared.devices.vdevs.all().iter().for_each(|vdev| vdev.let_go());
-        // Hooks may hold devices of their own.
-        shared.txgs.forget_hooks();
+        shared.let_go();
         Ok(Unsynced { objects, destroyed, rows, of: shared.devices.import, applied: Vec::new() })
     }
 }
@@ -212,7 +213,8 @@ impl Carried {
             // In order, so that neighbours pay for their row once, as they did.
             let mut blocks: Vec<_> = layer.blocks.iter().collect();
             blocks.sort_unstable_by_key(|(block, _)| **block);
-            for (block, bytes) in blocks {
+            for (block, data) in blocks {
+                let bytes = data.bytes().expect("it was read when the pool was abandoned");
                 let offset = block * block_bytes;
                 let len = layer.size_bytes.saturating_sub(offset).min(block_bytes) as usize;
                 object.write(tx, offset, &bytes[..len])?;

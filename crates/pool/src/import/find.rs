@@ -65,7 +65,7 @@ pub(crate) fn find(devices: &[Device], import: &ImportOptions) -> Result<Found> 
     }
     check_split(&config, &labelled)?;
     if import.name.as_ref().is_some_and(|name| *name != config.name) {
-        return Err(PoolError::OtherName { found: config.name });
+        return Err(PoolError::OtherName(config.name));
     }
     let by_guid: BTreeMap<Guid, (&Device, &Labels)> =
         labelled.iter().map(|(device, labels)| (labels.device, (*device, labels))).collect();

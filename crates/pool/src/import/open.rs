@@ -23,7 +23,7 @@ use crate::metadata::tables::{
 use crate::namespace::created::{CREATED, now};
 use crate::namespace::names::check_component;
 use crate::namespace::props::Values;
-use crate::namespace::settings::{SETTINGS, Settings};
+use crate::namespace::settings::{LogData, SETTINGS, Settings};
 use crate::objects::cleared::Cleared;
 use crate::objects::object::RANGE_BYTES;
 use crate::pool::Pool;
@@ -224,6 +224,8 @@ fn open_shared(
         None => Settings::default(),
     };
     settings.check(&config.name, options.is_read_only)?;
+    let blocks = Blocks::new(options.cache_bytes, options.dirty_max_bytes);
+    blocks.logs.set_only_copy(settings.log_data() == LogData::Pm);
     let packers = if options.has_txg_thread { packers() } else { 1 };
     let shared = Shared {
         devices: Devices::new(vdevs, config, uberblock.unwrap_or_default(), was_exported),
@@ -232,7 +234,7 @@ fn open_shared(
         datasets: Datasets::new(namespace, synced, settings),
         txgs: Txgs::new(pipeline, packers),
         backlog: Backlog::new(has_doomed, has_cleared, has_pruning),
-        blocks: Blocks::new(options.cache_bytes, options.dirty_max_bytes),
+        blocks,
         damage: Mutex::new(damage),
         is_closed: AtomicBool::new(false),
         must_check: AtomicBool::new(false),

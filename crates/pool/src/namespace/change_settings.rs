@@ -1,7 +1,9 @@
 //! Properties and features of a pool in use.
 
 use crate::error::{PoolError, Result};
-use crate::namespace::settings::{AUTOEXPAND, AUTOTRIM, FAILMODE, FailMode, Feature, SETTINGS, Settings};
+use crate::namespace::settings::{
+    AUTOEXPAND, AUTOTRIM, FAILMODE, FailMode, Feature, LOGDATA, LogData, SETTINGS, Settings,
+};
 use crate::pool::{Pool, Tx};
 use crate::state::Shared;
 use fastness_sync::order::{lock, read};
@@ -87,6 +89,25 @@ impl Pool {
         self.shared.change_settings(tx, |settings| {
             settings.properties.insert(AUTOTRIM.to_owned(), u64::from(is_trimming));
         })
+    }
+
+    /// Where the bytes of synchronous writes of whole blocks are until their txg has synced.
+    #[inline]
+    pub fn log_data(&self) -> LogData {
+        if self.shared.blocks.logs.is_only_copy() { LogData::Pm } else { LogData::Both }
+    }
+
+    /// Sets where they are, of writes from now on; durable with the transaction.
+    ///
+    /// # Errors
+    /// [`PoolError::Overtaken`].
+    pub fn set_log_data(&self, tx: &Tx, log_data: LogData) -> Result<()> {
+        let is_only_copy = log_data == LogData::Pm;
+        self.shared.change_settings(tx, |settings| {
+            settings.properties.insert(LOGDATA.to_owned(), u64::from(is_only_copy));
+        })?;
+        self.shared.blocks.logs.set_only_copy(is_only_copy);
+        Ok(())
     }
 
     /// Whether the media need a feature.

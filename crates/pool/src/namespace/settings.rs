@@ -26,6 +26,39 @@ const READ_ONLY_COMPATIBLE: u8 = 1;
 pub(super) const FAILMODE: &str = "failmode";
 pub(super) const AUTOEXPAND: &str = "autoexpand";
 pub(super) const AUTOTRIM: &str = "autotrim";
+pub(super) const LOGDATA: &str = "logdata";
+
+/// Where the bytes of a synchronous write of whole blocks are until its txg has synced, if the log is in
+/// persistent memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum LogData {
+    /// In the log, and in memory as well: what a region loses meanwhile is not lost.
+    #[default]
+    Both,
+    /// In the log alone.
+    Pm,
+}
+
+impl std::str::FromStr for LogData {
+    type Err = PoolError;
+
+    fn from_str(text: &str) -> Result<LogData, PoolError> {
+        match text {
+            "both" => Ok(LogData::Both),
+            "pm" => Ok(LogData::Pm),
+            _ => Err(PoolError::invalid("logdata (both, pm)", text)),
+        }
+    }
+}
+
+impl std::fmt::Display for LogData {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            LogData::Both => "both",
+            LogData::Pm => "pm",
+        })
+    }
+}
 
 /// What happens to requests when a txg could not be made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -212,6 +245,10 @@ impl Settings {
 
     pub(super) fn is_trimming(&self) -> bool {
         self.properties.get(AUTOTRIM) == Some(&1)
+    }
+
+    pub(crate) fn log_data(&self) -> LogData {
+        if self.properties.get(LOGDATA) == Some(&1) { LogData::Pm } else { LogData::Both }
     }
 
     pub(super) fn fail_mode(&self) -> FailMode {

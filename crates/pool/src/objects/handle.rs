@@ -1,4 +1,4 @@
-//! Open objects: reads and writes by users.
+//! Open objects: writes by users.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::objects::buffers::{Block, own};
-use crate::objects::extent::{Extent, unpack};
-use crate::objects::object::{Contents, Found, Layer, ObjectCore};
+use crate::objects::in_log::LayerBlock;
+use crate::objects::object::{Contents, Layer, ObjectCore};
 use crate::objects::origin::Copied;
 use crate::pool::Tx;
 use crate::space::room::{Charge, Claim, rows_of};
@@ -27,6 +27,11 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Others may have changed the layers since it was reserved.
+    pub(super) fn counted_anew(self, contents: &Contents) -> Held {
+        Held { before: contents.charged(), ..self }
+    }
+
     /// Charges the rows of references to the layer that was changed.
     pub(crate) fn charge_counts(&self, layer: &mut Layer) {
         layer.charged += Charge::rows(self.counts);
@@ -99,35 +104,6 @@ impl Object {
         read(&self.core.contents).layers.last().map(|layer| layer.txg)
     }
 
-    /// Fills `buf` from `offset` on and returns how many bytes there were: fewer at the end of the object.
-    /// Holes read as zeroes.
-    ///
-    /// # Errors
-    /// [`PoolError::DamagedBlock`] with the location if no copy has its checksum; `buf` is then unspecified.
-    /// [`PoolError::Closed`], also for what is in memory.
-    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.shared.check_alive_for_reads()?;
-        let contents = read(&self.core.contents);
-        self.check_there()?;
-        let len = contents.size_bytes.saturating_sub(offset).min(buf.len() as u64) as usize;
-        let block_bytes = u64::from(self.core.block_bytes);
-        let mut done = 0;
-        while done < len {
-            let at = offset + done as u64;
-            let (block, within) = (at / block_bytes, (at % block_bytes) as usize);
-            let part_len = (block_bytes as usize - within).min(len - done);
-            self.read_block(
-                &contents,
-                contents.layers.len(),
-                block,
-                within,
-                &mut buf[done..done + part_len],
-            )?;
-            done += part_len;
-        }
-        Ok(len)
-    }
-
     /// Writes `data` at `offset`; the object grows if needed.
     ///
     /// # Errors
@@ -175,8 +151,8 @@ impl Object {
         let (first, last) = rows_of(&blocks);
         let mut contents = write(&self.core.contents);
         self.check_there()?;
-        if !may_grow && end > contents.size_bytes {
-            return Err(PoolError::BeyondEnd { end, size_bytes: contents.size_bytes });
+        if !may_grow {
+            self.check_inside(&contents, end)?;
         }
         let counts = self.rows_of_counts(tx, &contents, &blocks, &(0..0))
             + self.rows_of_past(tx, &contents, &blocks)
@@ -184,18 +160,20 @@ impl Object {
         let held = self.hold_room(tx, &contents, Claim::Data, (count, last - first + 1), &(0..0), counts)?;
         let index = self.layer(&mut contents, tx);
         if is_ready && index + 1 == contents.layers.len() {
+            let mut replaced = 0;
             for (block, slot) in blocks.zip(&mut ready) {
-                let bytes = slot.take().expect("copied above");
-                *slot = contents.replace(index, block, bytes);
+                let bytes = LayerBlock::InMemory(slot.take().expect("copied above"));
+                let old = contents.replace(index, block, bytes);
+                replaced += u64::from(old.is_some());
+                *slot = old.and_then(LayerBlock::into_buffer);
             }
             contents.layer_mut(index).note_copied(copied);
             self.grow(&mut contents, index, end);
             held.charge_counts(contents.layer_mut(index));
             self.settle(held, &contents);
             drop(contents);
-            let replaced =
-                ready.into_iter().flatten().map(|old| self.shared.blocks.buffers.give_back(old)).count();
-            self.shared.txgs.pipeline.add_dirty((count - replaced as u64) * block_bytes);
+            ready.into_iter().flatten().for_each(|old| self.shared.blocks.buffers.give_back(old));
+            self.shared.txgs.pipeline.add_dirty((count - replaced) * block_bytes);
             return Ok(());
         }
         let written = self.write_parts(&mut contents, index, offset, data);
@@ -238,6 +216,13 @@ impl Object {
         end.ok_or_else(|| PoolError::invalid("range", format!("{len_bytes} bytes at {offset}")))
     }
 
+    /// Refuses a write that would make the object longer.
+    pub(super) fn check_inside(&self, contents: &Contents, end: u64) -> Result<()> {
+        self.check_there()?;
+        let size_bytes = contents.size_bytes;
+        if end > size_bytes { Err(PoolError::BeyondEnd { end, size_bytes }) } else { Ok(()) }
+    }
+
     pub(crate) fn check_there(&self) -> Result<()> {
         if self.core.is_destroyed.load(Ordering::SeqCst) {
             return Err(PoolError::NoObject { dataset: self.core.dataset, object: self.core.id });
@@ -272,7 +257,13 @@ impl Object {
     }
 
     /// Writes block by block.
-    fn write_parts(&self, contents: &mut Contents, index: usize, offset: u64, data: &[u8]) -> Result<()> {
+    pub(super) fn write_parts(
+        &self,
+        contents: &mut Contents,
+        index: usize,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
         let block_bytes = u64::from(self.core.block_bytes);
         let mut done = 0;
         while done < data.len() {
@@ -302,80 +293,23 @@ impl Object {
         } else {
             None
         };
+        if part.len() < block_bytes {
+            self.take_into_memory(contents, index, block)?;
+        }
         let new_bytes =
             contents.put(index, block, within, part, before, block_bytes, &self.shared.blocks.buffers);
         self.shared.txgs.pipeline.add_dirty(new_bytes);
         Ok(())
     }
 
-    /// Part of a block, as seen through the layers older than `below`.
-    pub(crate) fn read_block(
-        &self,
-        contents: &Contents,
-        below: usize,
-        block: u64,
-        within: usize,
-        out: &mut [u8],
-    ) -> Result<()> {
-        match contents.find(block, below) {
-            Found::Bytes(bytes) => out.copy_from_slice(&bytes[within..within + out.len()]),
-            Found::Zeroes => out.fill(0),
-            Found::Below => {
-                let key = (self.core.dataset.0, self.core.id.0, block);
-                if let Some(bytes) = self.shared.blocks.cache.get(&key) {
-                    out.copy_from_slice(&bytes[within..within + out.len()]);
-                    return Ok(());
-                }
-                match self.shared.tables.explained(self.shared.read_synced(key, self.core.block_bytes))? {
-                    Some(bytes) => {
-                        out.copy_from_slice(&bytes[within..within + out.len()]);
-                        self.shared.blocks.cache.insert(key, bytes.into());
-                    }
-                    None => out.fill(0),
-                }
-            }
+    /// Reads a block into memory where layer `index` or a newer one has it in a log.
+    fn take_into_memory(&self, contents: &mut Contents, index: usize, block: u64) -> Result<()> {
+        for later in index..contents.layers.len() {
+            let Some(LayerBlock::InLog(in_log)) = contents.layers[later].blocks.get(&block) else { continue };
+            let mut bytes = Block::from(vec![0; self.core.block_bytes as usize]);
+            self.shared.read_in_log((self.core.dataset, self.core.id, block), in_log, 0, own(&mut bytes))?;
+            contents.layer_mut(later).blocks.insert(block, LayerBlock::InMemory(bytes));
         }
         Ok(())
-    }
-}
-
-impl Shared {
-    /// A block of the last synced txg; `None` for a hole. The caller holds the object's lock.
-    fn read_synced(&self, key: (u64, u64, u64), block_bytes: u32) -> Result<Option<Vec<u8>>> {
-        self.check_alive_for_reads()?;
-        let (dataset, object, block) = key;
-        let snapshot = self.tables.current();
-        let Some(extent) = snapshot.extent(key)? else { return Ok(None) };
-        let damaged = |place| PoolError::DamagedBlock {
-            dataset: DatasetId(dataset),
-            object: ObjectId(object),
-            offset: block * u64::from(block_bytes),
-            place,
-        };
-        let read = |piece: &Extent| {
-            let len = piece.stored_bytes as usize;
-            match self.devices.vdevs.read_verified(piece.place, len, piece.sum, "data") {
-                Err(PoolError::Damaged { place, .. }) => Err(damaged(place)),
-                other => other.map(|(stored, _)| stored),
-            }
-        };
-        let mut bytes = vec![0; block_bytes as usize];
-        let is_whole = if extent.is_in_pieces() {
-            let mut joined = Vec::with_capacity(extent.stored_bytes as usize);
-            for piece in snapshot.pieces(&extent)? {
-                joined.extend_from_slice(&read(&piece)?[..piece.stored_bytes as usize]);
-            }
-            unpack(&joined, &extent, &mut bytes)
-        } else {
-            unpack(&read(&extent)?[..extent.stored_bytes as usize], &extent, &mut bytes)
-        };
-        is_whole.ok_or_else(|| damaged(extent.place))?;
-        Ok(Some(bytes))
-    }
-
-    /// Refuses reads of a pool that is closed; what is in memory of a suspended one can be read.
-    #[inline]
-    pub(crate) fn check_alive_for_reads(&self) -> Result<()> {
-        if self.is_closed.load(Ordering::SeqCst) { Err(PoolError::Closed) } else { Ok(()) }
     }
 }

@@ -21,6 +21,7 @@ use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::objects::buffers::{Block, Buffers, own};
 use crate::objects::extent::{Extent, GROUP_BLOCKS};
+use crate::objects::in_log::{InLog, LayerBlock};
 use crate::objects::origin::{Copied, Source};
 use crate::objects::ranges::Ranges;
 use crate::objects::storing::Storing;
@@ -31,7 +32,7 @@ use crate::space::room::{Charge, rows_of};
 /// many table changes, whether it holds writes or discards.
 pub(crate) const RANGE_BYTES: u64 = 4096;
 
-pub(crate) type Blocks = HashMap<u64, Block, BuildHasherDefault<NumberHasher>>;
+pub(crate) type Blocks = HashMap<u64, LayerBlock, BuildHasherDefault<NumberHasher>>;
 
 /// Changes of one txg.
 #[derive(Debug)]
@@ -75,6 +76,17 @@ impl Layer {
         blocks + self.cleared.len() as u64 * RANGE_BYTES
     }
 
+    /// The same changes, with these blocks.
+    pub(crate) fn with_blocks(&self, blocks: Blocks) -> Layer {
+        Layer {
+            blocks,
+            stored: self.stored.clone(),
+            copied: self.copied.clone(),
+            cleared: self.cleared.clone(),
+            ..*self
+        }
+    }
+
     fn charge_row(&mut self, row: u64) {
         if self.last_row != Some(row) {
             self.last_row = Some(row);
@@ -83,7 +95,7 @@ impl Layer {
     }
 
     /// Puts a whole block; returns the previous one.
-    fn insert(&mut self, block: u64, bytes: Block) -> Option<Block> {
+    fn insert(&mut self, block: u64, bytes: LayerBlock) -> Option<LayerBlock> {
         let block_bytes = bytes.len();
         let before = self.blocks.insert(block, bytes);
         if before.is_none() {
@@ -138,6 +150,7 @@ pub(crate) fn is_freed_at_once(blocks: &Range<u64>) -> bool {
 /// What the layers know about a block.
 pub(crate) enum Found<'a> {
     Bytes(&'a [u8]),
+    InLog(&'a InLog),
     Zeroes,
     /// Look at the synced state.
     Below,
@@ -208,8 +221,10 @@ impl Contents {
     /// What the layers older than `below` (an index) know about a block.
     pub(crate) fn find(&self, block: u64, below: usize) -> Found<'_> {
         for layer in self.layers[..below].iter().rev() {
-            if let Some(bytes) = layer.blocks.get(&block) {
-                return Found::Bytes(bytes);
+            match layer.blocks.get(&block) {
+                Some(LayerBlock::InMemory(bytes)) => return Found::Bytes(bytes),
+                Some(LayerBlock::InLog(in_log)) => return Found::InLog(in_log),
+                None => {}
             }
             if layer.cleared.contains(block) {
                 return Found::Zeroes;
@@ -280,8 +295,8 @@ impl Contents {
     }
 
     /// Puts `data` into one block of layer `index` and of the newer ones. `before` is the block's previous
-    /// contents, if `data` covers only part of it and the layer does not have it. Returns how many bytes of
-    /// buffers were created.
+    /// contents, if `data` covers only part of it and the layer does not have it; no layer has it in a log
+    /// then. Returns how many bytes of buffers were created.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn put(
         &mut self,
@@ -298,8 +313,16 @@ impl Contents {
         self.forget_stored(index, block..block + 1);
         for later in index..self.layers.len() {
             let layer = self.layer_mut(later);
-            let bytes = if let Some(bytes) = layer.blocks.get_mut(&block) {
-                own(bytes)[within..within + data.len()].copy_from_slice(data);
+            let bytes = if let Some(found) = layer.blocks.get_mut(&block) {
+                match found {
+                    LayerBlock::InMemory(bytes) => {
+                        own(bytes)[within..within + data.len()].copy_from_slice(data);
+                    }
+                    LayerBlock::InLog(_) => {
+                        debug_assert_eq!(data.len(), block_bytes, "what stays was taken into memory");
+                        *found = LayerBlock::InMemory(buffers.copy_of(data));
+                    }
+                }
                 continue;
             } else if later == index {
                 match before.take() {
@@ -318,13 +341,13 @@ impl Contents {
             };
             debug_assert_eq!(bytes.len(), block_bytes, "a layer holds whole blocks");
             new_bytes += bytes.len() as u64;
-            layer.insert(block, bytes);
+            layer.insert(block, LayerBlock::InMemory(bytes));
         }
         new_bytes
     }
 
     /// Puts a whole block into layer `index`, the newest. Returns the previous one.
-    pub(crate) fn replace(&mut self, index: usize, block: u64, bytes: Block) -> Option<Block> {
+    pub(crate) fn replace(&mut self, index: usize, block: u64, bytes: LayerBlock) -> Option<LayerBlock> {
         self.forget_stored(index, block..block + 1);
         self.layer_mut(index).insert(block, bytes)
     }

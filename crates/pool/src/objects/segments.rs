@@ -90,7 +90,11 @@ impl Object {
         stored.retain(|block| matches!(contents.find(*block, layers), Found::Below));
         for layer in &contents.layers {
             let dirty = layer.blocks.keys().copied();
-            stored.extend(dirty.filter(|block| matches!(contents.find(*block, layers), Found::Bytes(_))));
+            stored.extend(
+                dirty.filter(|block| {
+                    matches!(contents.find(*block, layers), Found::Bytes(_) | Found::InLog(_))
+                }),
+            );
         }
         stored.retain(|block| (blocks.start..known_to).contains(block));
         stored.sort_unstable();

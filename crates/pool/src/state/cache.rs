@@ -1,6 +1,7 @@
 //! Blocks in memory, and memory for them.
 
 use crate::objects::buffers::{Block, Buffers};
+use crate::objects::in_log::KnownLogs;
 
 /// Key of a cached block.
 pub(crate) type CacheKey = (u64, u64, u64);
@@ -29,10 +30,12 @@ impl quick_cache::Lifecycle<CacheKey, Block> for Evicted {
 pub(crate) type Cache =
     quick_cache::sync::Cache<CacheKey, Block, ByBytes, quick_cache::DefaultHashBuilder, Evicted>;
 
-/// Clean blocks, and buffers for new ones. Each has locks of its own, taken for a moment, below all others.
+/// Clean blocks, buffers for new ones, and the logs that dirty ones may be in. Each has locks of its own,
+/// taken for a moment, below all others.
 pub(crate) struct Blocks {
     pub(crate) cache: Cache,
     pub(crate) buffers: Buffers,
+    pub(crate) logs: KnownLogs,
 }
 
 impl Blocks {
@@ -45,6 +48,6 @@ impl Blocks {
             Default::default(),
             Evicted,
         );
-        Blocks { cache, buffers: Buffers::new(dirty_max_bytes / 4) }
+        Blocks { cache, buffers: Buffers::new(dirty_max_bytes / 4), logs: KnownLogs::default() }
     }
 }

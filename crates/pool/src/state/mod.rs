@@ -53,6 +53,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Closes the devices, whoever still has the pool.
+    pub(crate) fn let_go(&self) {
+        self.devices.vdevs.all().iter().for_each(|vdev| vdev.let_go());
+        // Hooks may hold devices of their own, and so may what reads the log.
+        self.txgs.forget_hooks();
+        self.blocks.logs.forget_all();
+    }
+
     /// Refuses work on a pool that is closed or suspended.
     pub(crate) fn check_alive(&self) -> Result<()> {
         if self.is_closed.load(Ordering::SeqCst) {

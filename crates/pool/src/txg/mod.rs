@@ -4,6 +4,7 @@
 //! branching snapshots and clones that a txg makes
 //! dirty     what a txg writes out
 //! freeing   what a txg frees, in steps
+//! from_log  bytes of blocks that only a log has
 //! keeping   rows that change while snapshots need them
 //! keeping_files  the same for objects and rows of file systems
 //! output    writes blocks to new places
@@ -20,6 +21,7 @@
 mod branching;
 pub(crate) mod dirty;
 pub(crate) mod freeing;
+mod from_log;
 mod keeping;
 mod keeping_files;
 pub(crate) mod output;

@@ -23,10 +23,12 @@ use crate::error::{PoolError, Result};
 use crate::ids::{Place, Txg, UNIT_BYTES};
 use crate::namespace::props::Compression;
 use crate::objects::extent::{Extent, IN_PIECES, Packed, pack, stored};
+use crate::objects::in_log::LayerBlock;
 use crate::objects::object::RANGE_BYTES;
 use crate::space::elsewhere::with_room;
 use crate::state::Shared;
 use crate::txg::dirty::Dirty;
+use crate::txg::from_log::Loaded;
 use fastness_sync::order::{lock, read};
 
 /// Bytes that are packed together before progress is reported to writers. No more than a CPU's own cache
@@ -131,8 +133,8 @@ impl Shared {
             let compression =
                 dataset.as_ref().map_or(Compression::Off, |dataset| read(&dataset.effective).compression());
             // Numbers next to their bytes: a sort that looked each one up in the map would wait for memory.
-            let mut blocks: Vec<(u64, &[u8])> =
-                layer.blocks.iter().map(|(block, data)| (*block, &**data)).collect();
+            let mut blocks: Vec<(u64, &LayerBlock)> =
+                layer.blocks.iter().map(|(block, data)| (*block, data)).collect();
             blocks.sort_unstable_by_key(|(block, _)| *block);
             if layer.is_destroyed {
                 self.txgs.pipeline.note_written(*bytes);
@@ -150,12 +152,18 @@ impl Shared {
                 Compression::Off => (PART_BYTES, 1),
                 _ => (COMPRESSED_PART_BYTES, self.txgs.packers),
             };
+            let mut loaded = Loaded::default();
             for part in blocks.chunks((part_bytes / core.block_bytes as usize).max(1)) {
-                for ((block, _), packed) in part.iter().zip(pack_all(part, compression, threads)) {
-                    let extent = match packed {
+                loaded.load(self, core, part);
+                let part = loaded.bytes(core, part);
+                for ((block, _), packed) in part.iter().zip(pack_all(&part, compression, threads)) {
+                    let mut extent = match packed {
                         Some(packed) => Some(self.write_block(txg, &packed, run, &mut pieces)?),
                         None => None,
                     };
+                    if let Some(extent) = &mut extent {
+                        loaded.seal(self, core, *block, txg, extent);
+                    }
                     extents.push((*block, extent));
                 }
                 self.txgs.pipeline.note_written(part.iter().map(|(_, data)| data.len() as u64).sum());

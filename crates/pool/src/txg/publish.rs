@@ -13,6 +13,7 @@ use crate::ids::{DatasetId, Txg};
 use crate::metadata::branches::Branches;
 use crate::metadata::snapshot::Snapshot;
 use crate::objects::cleared::Cleared;
+use crate::objects::in_log::LayerBlock;
 use crate::objects::object::{ObjectCore, RANGE_BYTES};
 use crate::space::room::Charge;
 use crate::space::thick::show_pinned;
@@ -45,13 +46,15 @@ impl Shared {
                 self.forget(&core, cleared);
             }
             let mut evicted = Vec::new();
-            for (block, bytes) in &layer.blocks {
+            for (block, data) in &layer.blocks {
                 let key = (core.dataset.0, core.id.0, *block);
-                if layer.is_destroyed || bytes.len() > CACHED_BYTES_MAX {
-                    self.blocks.cache.remove(&key);
-                } else {
-                    // A block just written may well be read; the cache still keeps what is read more often.
-                    self.blocks.cache.insert_with_lifecycle(key, bytes.clone(), &mut evicted);
+                match data.buffer() {
+                    Some(bytes) if !layer.is_destroyed && bytes.len() <= CACHED_BYTES_MAX => {
+                        // A block just written may well be read; the cache still keeps what is read more
+                        // often.
+                        self.blocks.cache.insert_with_lifecycle(key, bytes.clone(), &mut evicted);
+                    }
+                    _ => drop(self.blocks.cache.remove(&key)),
                 }
             }
             {
@@ -62,7 +65,7 @@ impl Shared {
             let layer = Arc::into_inner(layer).expect("nobody else keeps a layer");
             self.release_charge(txg, core.dataset, layer.charged);
             // What is in the cache now has two owners, and is not taken.
-            self.blocks.buffers.give(layer.blocks.into_values());
+            self.blocks.buffers.give(layer.blocks.into_values().filter_map(LayerBlock::into_buffer));
             self.blocks.buffers.give(evicted.into_iter());
             self.txgs.pipeline.dropped(bytes);
         }

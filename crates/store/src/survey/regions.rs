@@ -91,7 +91,7 @@ impl RegionSurvey {
                 }
             };
             let len_bytes = parts.len_bytes();
-            let RegionParts { info, front, chunks } = parts;
+            let RegionParts { info, front, chunks, .. } = parts;
             let checked = region::read(&front, len_bytes).and_then(|found| {
                 sides::check_marks(&front, found.id, &info, pool.synced_mark()).map(|()| found)
             });

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use fastness_pm_model::{Config, FlushKind, Machine, RecordStyle, Recorder, RecordingRange, Trace};
 use fastness_pmem::{
-    AnyRange, Medium, NoSum, PersistError, ReadError, ReadErrorKind, Region, RegionInfo, Summer,
+    AnyRange, Medium, NoSum, PersistError, ReadError, ReadErrorKind, Region, RegionInfo, Summer, View,
 };
 use fastness_store::{FRONT_BYTES, RegionParts};
 
@@ -59,7 +59,12 @@ impl Bank {
         };
         let ends = (FRONT_BYTES..).step_by(self.chunk_bytes).take_while(|at| at + self.chunk_bytes <= len);
         let chunks = ends.map(|at| pm(at, self.chunk_bytes));
-        RegionParts { info: info(), front: pm(0, FRONT_BYTES), chunks: chunks.collect() }
+        let view = Arc::new(Seen {
+            recorder: self.recorder.clone(),
+            len_bytes: self.len_bytes,
+            cut: self.cut.clone(),
+        });
+        RegionParts { info: info(), front: pm(0, FRONT_BYTES), chunks: chunks.collect(), view: Some(view) }
     }
 
     /// What a reader sees now.
@@ -145,6 +150,26 @@ impl Bank {
 fn info() -> RegionInfo {
     static INFO: OnceLock<RegionInfo> = OnceLock::new();
     INFO.get_or_init(|| Region::anonymous(4096).unwrap().info().clone()).clone()
+}
+
+/// All of a region, to read it.
+struct Seen {
+    recorder: Recorder,
+    len_bytes: usize,
+    cut: Arc<Cut>,
+}
+
+impl View for Seen {
+    fn read(&self, region_offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
+        let offset = region_offset as usize;
+        let end = self.len_bytes.min(self.cut.end.load(Ordering::SeqCst));
+        if offset + dst.len() > end {
+            let region_offset = region_offset.max(end as u64);
+            return Err(ReadError { region_offset, kind: ReadErrorKind::Poison });
+        }
+        self.recorder.load(offset, dst);
+        Ok(())
+    }
 }
 
 /// A part of a region.

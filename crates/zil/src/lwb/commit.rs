@@ -37,7 +37,7 @@ use crate::lwb::data::{Data, run_bytes, stored_of};
 use crate::lwb::log::{Commits, LwbLog};
 use crate::pool::StoredData;
 use crate::record::Head;
-use fastness_base::{ObjectId, Txg};
+use fastness_base::{LogPlace, ObjectId, Txg};
 
 /// How much of a run was appended.
 struct Appended {
@@ -83,14 +83,14 @@ impl<S: Space> Kind for LwbLog<S> {
         }
     }
 
-    fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<(), NotPersisted> {
+    fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<Option<LogPlace>, NotPersisted> {
         if let Some(cause) = self.refusal() {
             return Err(NotPersisted { txg, cause });
         }
         let lsn = self.log.append(txg, &record.concat());
         self.log.commit(lsn).map_err(|error| NotPersisted { txg, cause: self.note_error(error) })?;
         self.noted.note(self.dataset);
-        Ok(())
+        Ok(None)
     }
 
     fn log_next(&self, _: Txg, _: ObjectId, _: [&[u8]; 2]) -> Result<bool, NotPersisted> {

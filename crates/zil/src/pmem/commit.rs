@@ -17,7 +17,7 @@ use crate::kind::{KEYS_MAX, Keys};
 use crate::pieces::Pieces;
 use crate::pmem::log::{Commits, PmemLog};
 use crate::record::Head;
-use fastness_base::{ObjectId, Txg};
+use fastness_base::{LogPlace, ObjectId, Txg};
 
 impl<M: Medium + Sync> Kind for PmemLog<M> {
     fn id(&self) -> KindId {
@@ -80,7 +80,7 @@ impl<M: Medium + Sync> Kind for PmemLog<M> {
     }
 
     #[inline]
-    fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<(), NotPersisted> {
+    fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<Option<LogPlace>, NotPersisted> {
         // Before locking: the lock's holder may be waiting for a txg, and the caller holds one open.
         if let Some(cause) = self.refusal() {
             return Err(NotPersisted { txg, cause });
@@ -90,8 +90,8 @@ impl<M: Medium + Sync> Kind for PmemLog<M> {
         if let Some(cause) = self.refusal() {
             return Err(NotPersisted { txg, cause });
         }
-        match hdl.write_entry_parts(txg, record, Wait::Fail) {
-            Ok(_) => Ok(()),
+        match hdl.place_entry(txg, record, Wait::Fail) {
+            Ok(placed) => Ok(placed.and_then(|placed| self.prb.place_of(&placed))),
             Err(error) => Err(NotPersisted { txg, cause: self.note_error(error) }),
         }
     }

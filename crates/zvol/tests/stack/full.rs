@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use fastness_blkdev::MemImage;
-use fastness_pool::{ObjectId, Pool, PoolError, Property, VdevSpec};
+use fastness_pool::{LogData, ObjectId, Pool, PoolError, Property, VdevSpec};
 use fastness_testkit::media::{Disk, Power};
 
 use crate::shape::{Layout, Shape};
 use crate::world::{World, manual};
 
-type Made = Mutex<BTreeMap<(Layout, u64, Option<u64>), Vec<MemImage>>>;
+type Made = Mutex<BTreeMap<(Layout, u64, Option<u64>, bool), Vec<MemImage>>>;
 /// What is written at a time, and less near the end.
 const PART_BYTES: u64 = 256 << 10;
 
@@ -19,7 +19,7 @@ const PART_BYTES: u64 = 256 << 10;
 pub fn images(shape: &Shape) -> Vec<MemImage> {
     static MADE: OnceLock<Made> = OnceLock::new();
     let mut made = MADE.get_or_init(Made::default).lock().unwrap_or_else(PoisonError::into_inner);
-    let key = (shape.layout, shape.disk_bytes, shape.leaves_bytes);
+    let key = (shape.layout, shape.disk_bytes, shape.leaves_bytes, shape.is_one_copy);
     made.entry(key).or_insert_with(|| make(shape)).clone()
 }
 
@@ -31,6 +31,9 @@ fn make(shape: &Shape) -> Vec<MemImage> {
     let mut devices = disks.iter().map(Disk::device);
     let vdevs = shape.layout.vdevs().iter().map(|sides| VdevSpec::mirror(devices.by_ref().take(*sides)));
     let pool = Pool::create("tank", &vdevs.collect::<Vec<_>>(), manual()).unwrap();
+    if shape.is_one_copy {
+        pool.transact(|tx| pool.set_log_data(tx, LogData::Pm)).unwrap();
+    }
     if let Some(leaves_bytes) = shape.leaves_bytes {
         fill(&pool, leaves_bytes);
     }

@@ -38,6 +38,10 @@ impl World<'_> {
         config.regions.iter().map(|region| (bank_of(region), region.is_out)).collect()
     }
 
+    pub fn has_log_mirror(&self) -> bool {
+        self.regions().iter().filter(|(_, is_out)| !is_out).count() == 2
+    }
+
     fn region_id(&self, bank: usize) -> RegionId {
         let config = PoolLog::config(&self.pool()).expect("a description");
         config.regions.iter().find(|region| bank_of(region) == bank).expect("the log is on it").id

@@ -33,6 +33,8 @@ pub struct Shape {
     pub leaves_bytes: Option<u64>,
     pub chunks: usize,
     pub chunk_bytes: usize,
+    /// Synchronous writes of whole blocks are in the log alone, if that is of kind pmem.
+    pub is_one_copy: bool,
     /// Longest write: one record, where those of kind pmem must be short.
     pub write_max: usize,
 }
@@ -50,6 +52,7 @@ impl Shape {
             leaves_bytes: is_full.then_some(leaves_bytes),
             chunks: 3 + rng.index(6),
             chunk_bytes,
+            is_one_copy: rng.one_in(2),
             write_max,
         }
     }

@@ -36,7 +36,7 @@ impl Contents {
         if layer.is_destroyed || layer.stored.contains_key(&block) {
             return None;
         }
-        layer.blocks.get(&block).map(|bytes| &**bytes)
+        layer.blocks.get(&block)?.bytes()
     }
 }
 

@@ -1,0 +1,121 @@
+//! Reading entries by their places, while others are written: for owners that keep a body nowhere else.
+//!
+//! An entry stays as it is until its chunk is emptied, which is after its txg has synced
+//! ([`Prb::collect`](crate::Prb::collect)). Nothing is locked. What is found is checked all the same: the
+//! header by its own checksum and by what the writer was told of it, the body by the header's.
+//!
+//! Of a mirror the first side that has the entry gives it. One that does not is counted.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use fastness_base::{LogPlace, LostInLog, ReadLogged};
+use fastness_pmem::View;
+use fastness_sync::atomic::{AtomicU64, Ordering};
+
+use crate::entry::{EntryHeader, HEADER_BYTES, header_sum};
+use crate::traverse::BodyError;
+
+thread_local! {
+    /// A body that is being checked. It is as long as the longest one that this thread has read.
+    static BODY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The regions that the chunks of a PRB lie in.
+pub struct EntryViews {
+    /// By side; a place is at the same offset in each.
+    sides: Vec<Arc<dyn View>>,
+    read_bytes: AtomicU64,
+    faults: AtomicU64,
+}
+
+impl std::fmt::Debug for EntryViews {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "EntryViews({} sides)", self.sides.len())
+    }
+}
+
+impl EntryViews {
+    /// Views of all of each side.
+    pub fn new(sides: Vec<Arc<dyn View>>) -> EntryViews {
+        EntryViews { sides, read_bytes: AtomicU64::new(0), faults: AtomicU64::new(0) }
+    }
+
+    /// Bytes that were read of the regions: headers and whole bodies.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How often a side did not have what was written.
+    pub fn faults(&self) -> u64 {
+        self.faults.load(Ordering::Relaxed)
+    }
+
+    /// Calls `take` with the body of the entry whose header is at a region offset, from the first side that
+    /// has it. `sum`: what [`Placed`](crate::Placed) says.
+    ///
+    /// # Errors
+    /// [`BodyError`] of the first side if none has it.
+    pub fn read<T>(
+        &self,
+        region_offset: u64,
+        sum: u64,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, BodyError> {
+        BODY.with(|body| {
+            let mut body = body.borrow_mut();
+            let mut failed = None;
+            for side in &self.sides {
+                match self.read_side(&**side, region_offset, sum, &mut body) {
+                    Ok(len) => return Ok(take(&body[..len])),
+                    Err(error) => {
+                        self.faults.fetch_add(1, Ordering::Relaxed);
+                        failed.get_or_insert(error);
+                    }
+                }
+            }
+            Err(failed.unwrap_or(BodyError::HeaderChanged { region_offset }))
+        })
+    }
+
+    /// Reads the whole body into the front of `body`; returns its length.
+    fn read_side(
+        &self,
+        side: &dyn View,
+        region_offset: u64,
+        sum: u64,
+        body: &mut Vec<u8>,
+    ) -> Result<usize, BodyError> {
+        let mut header = [0; HEADER_BYTES];
+        side.read(region_offset, &mut header)?;
+        let changed = BodyError::HeaderChanged { region_offset };
+        let found = EntryHeader::decode(&header).ok().filter(|_| header_sum(&header) == sum);
+        let Some(found) = found else { return Err(changed) };
+        let len = usize::try_from(found.body_len_bytes).map_err(|_| changed)?;
+        if body.len() < len {
+            body.resize(len, 0);
+        }
+        let start = region_offset + HEADER_BYTES as u64;
+        side.read(start, &mut body[..len])?;
+        self.read_bytes.fetch_add((HEADER_BYTES + len) as u64, Ordering::Relaxed);
+        if found.checksum_kind.of(&body[..len]) != found.body_checksum {
+            return Err(BodyError::Checksum { region_offset: start });
+        }
+        Ok(len)
+    }
+}
+
+impl ReadLogged for EntryViews {
+    fn read(&self, place: LogPlace, within: usize, out: &mut [u8]) -> Result<(), LostInLog> {
+        let lost = |why| LostInLog { offset: place.offset, why };
+        let taken = self.read(place.offset, place.sum, |body| {
+            let part = within.checked_add(out.len()).and_then(|end| body.get(within..end));
+            part.map(|part| out.copy_from_slice(part))
+        });
+        match taken {
+            Ok(Some(())) => Ok(()),
+            Ok(None) => Err(lost("it is shorter than what it is to have".to_owned())),
+            Err(error) => Err(lost(error.to_string())),
+        }
+    }
+}
