@@ -72,18 +72,18 @@ counters! {
     /// For a snapshot of the name that another one would get.
     promotions_refused: 2000,
     /// The power failed within one, and it was made, or not.
-    promotions_cut: 200,
+    promotions_cut: 1000,
     received: 60,
-    increments_received: 60,
+    increments_received: 400,
     /// Streams that went on, that were discarded, and that ended early or in a crash and were kept.
-    streams_resumed: 60,
-    streams_aborted: 60,
+    streams_resumed: 200,
+    streams_aborted: 400,
     streams_kept: 60,
     streams_kept_in_crash: 200,
     /// The power failed within the last step of one, which was made.
-    received_in_crash: 400,
+    received_in_crash: 2000,
     /// What a stream would go on from was destroyed.
-    sources_gone: 400,
+    sources_gone: 4000,
     filled: 60,
     full_pools: 60,
     no_space: 60,

@@ -6,10 +6,13 @@ use crate::met::note;
 use crate::program::Step;
 use crate::rng::Rng;
 use crate::volumes::Vol;
-use crate::world::{Done, World};
+use crate::world::{Done, Failure, World};
 
 /// Txgs that free what was replaced, at most.
 const TXGS_MAX: usize = 200;
+
+/// More than full pools leave.
+const LARGE_BYTES: usize = 3 << 20;
 
 /// What a volume is sure to find room for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -54,16 +57,34 @@ impl World<'_> {
 
     /// All other volumes take what they get; then each block of this one finds room.
     pub fn squeeze(&mut self, at: usize, byte: u8) -> Done {
+        let is_full = |failure: &Failure| failure.is_for_room();
         for other in (0..self.volumes.len()).filter(|other| *other != at) {
-            if self.volumes[other].is_open() {
-                match self.fill(other, byte) {
-                    Err(failure) if !failure.is_for_room() => return Err(failure),
-                    _ => {}
-                }
+            if !self.volumes[other].is_open() {
+                continue;
+            }
+            if self.volumes[other].model.now.len() < LARGE_BYTES {
+                self.resize(other, LARGE_BYTES as u64)?;
+            }
+            // What the first round replaces is free in the second.
+            for _ in 0..2 {
+                self.fill(other, byte)
+                    .or_else(|failure| if is_full(&failure) { Ok(()) } else { Err(failure) })?;
+                self.free_all()?;
             }
         }
         note(&self.met.squeezed, u64::from(self.volumes[at].is_sure()));
         self.fill(at, byte + 1)
+    }
+
+    /// What was replaced is free.
+    fn free_all(&self) -> Done {
+        for _ in 0..TXGS_MAX {
+            self.pool().sync()?;
+            if !self.pool().is_freeing() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn settle_thick(&mut self, at: usize) {
@@ -88,13 +109,8 @@ impl World<'_> {
         if !self.volumes[at].is_sure() || self.lacks_room() {
             return None;
         }
-        for _ in 0..TXGS_MAX {
-            if let Err(error) = self.pool().sync() {
-                return Some(Err(error.into()));
-            }
-            if !self.pool().is_freeing() {
-                break;
-            }
+        if let Err(failure) = self.free_all() {
+            return Some(Err(failure));
         }
         note(&self.met.thick_again, 1);
         let done = act();

@@ -275,7 +275,7 @@ impl World<'_> {
         Step::Resize { volume, size: (size + block).next_multiple_of(own) }
     }
 
-    fn resize(&mut self, at: usize, size: u64) -> Done {
+    pub fn resize(&mut self, at: usize, size: u64) -> Done {
         let volume = self.client(at, 0);
         let model = &mut self.volumes[at].model;
         let (before, size) = (model.now.len(), size as usize);
