@@ -97,6 +97,7 @@ pub use paths::{
     absolute, all_known_devices, control_socket, known_devices, remember_devices, run_dir, running_pools,
     volume_socket,
 };
+pub use pool_properties::PoolSetting;
 pub use protocol::{
     AccessRequest, Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, SendRequest, VdevRequest,
 };

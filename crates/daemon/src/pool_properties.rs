@@ -1,7 +1,7 @@
 //! Properties of the pool itself.
 
 use fastness_base::ErrorKind;
-use fastness_store::{FailMode, Feature, LogData, PoolError, VdevClass};
+use fastness_store::{FailMode, Feature, LogData, Pool, PoolError, Tx, VdevClass};
 
 use crate::dataset_report::PropertyReport;
 use crate::node::Node;
@@ -12,6 +12,48 @@ const AUTOEXPAND: &str = "autoexpand";
 const AUTOTRIM: &str = "autotrim";
 const LOGDATA: &str = "logdata";
 const FEATURE: &str = "feature@";
+
+/// A property of a pool that can be set, with its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolSetting {
+    /// Whether devices that have grown are used.
+    AutoExpand(bool),
+    /// Whether what is freed is discarded.
+    AutoTrim(bool),
+    /// What requests see while the pool is suspended.
+    FailMode(FailMode),
+    /// Where synchronous writes are until their txg has synced.
+    LogData(LogData),
+}
+
+impl PoolSetting {
+    /// The setting of that name; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`PoolError::Invalid`] for a value that it cannot have.
+    pub fn parse(name: &str, value: &str) -> Result<Option<PoolSetting>, PoolError> {
+        Ok(Some(match name {
+            AUTOEXPAND => PoolSetting::AutoExpand(is_on("autoexpand (on, off)", value)?),
+            AUTOTRIM => PoolSetting::AutoTrim(is_on("autotrim (on, off)", value)?),
+            FAILMODE => PoolSetting::FailMode(value.parse()?),
+            LOGDATA => PoolSetting::LogData(value.parse()?),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Sets it; durable with the transaction.
+    ///
+    /// # Errors
+    /// [`PoolError::Overtaken`].
+    pub fn set(self, pool: &Pool, tx: &Tx) -> Result<(), PoolError> {
+        match self {
+            PoolSetting::AutoExpand(is_on) => pool.set_expanding(tx, is_on),
+            PoolSetting::AutoTrim(is_on) => pool.set_trimming(tx, is_on),
+            PoolSetting::FailMode(mode) => pool.set_fail_mode(tx, mode),
+            PoolSetting::LogData(log_data) => pool.set_log_data(tx, log_data),
+        }
+    }
+}
 
 fn is_on(what: &'static str, value: &str) -> Result<bool, PoolError> {
     match value {
@@ -48,35 +90,20 @@ impl Node {
     /// Durable on return.
     pub(crate) fn set_pool_property(&self, property: &str, value: &str) -> Result<(), Failure> {
         let pool = self.pool();
-        let ((), txg) = match property {
-            FAILMODE => {
-                let mode: FailMode = value.parse()?;
-                pool.transact(|tx| pool.set_fail_mode(tx, mode))?
-            }
-            AUTOEXPAND => {
-                let is_on = is_on("autoexpand (on, off)", value)?;
-                pool.transact(|tx| pool.set_expanding(tx, is_on))?
-            }
-            AUTOTRIM => {
-                let is_on = is_on("autotrim (on, off)", value)?;
-                pool.note_freed(is_on);
-                pool.transact(|tx| pool.set_trimming(tx, is_on))?
-            }
-            LOGDATA => {
-                let log_data: LogData = value.parse()?;
-                pool.transact(|tx| pool.set_log_data(tx, log_data))?
-            }
-            _ => {
-                let why = if property.starts_with(FEATURE) {
-                    "a feature becomes active when it is used"
-                } else {
-                    "a pool has the properties autoexpand, autotrim, failmode and logdata; those of datasets are set with \
-                     `fastness dataset set`"
-                };
-                let text = format!("{property} cannot be set: {why}");
-                return Err(Failure::refuse(ErrorKind::Invalid, text));
-            }
+        let Some(setting) = PoolSetting::parse(property, value)? else {
+            let why = if property.starts_with(FEATURE) {
+                "a feature becomes active when it is used"
+            } else {
+                "a pool has the properties autoexpand, autotrim, failmode and logdata; those of datasets are set with \
+                 `fastness dataset set`"
+            };
+            let text = format!("{property} cannot be set: {why}");
+            return Err(Failure::refuse(ErrorKind::Invalid, text));
         };
+        if let PoolSetting::AutoTrim(is_on) = setting {
+            pool.note_freed(is_on);
+        }
+        let ((), txg) = pool.transact(|tx| setting.set(&pool, tx))?;
         pool.wait_synced(txg)?;
         self.journal.note(format!("{property} is {value}"));
         self.expand_all();

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use fastness_base::ErrorKind;
 use fastness_daemon::{
-    Control, Node, NodeOptions, VdevRequest, check_layout, check_new_regions, check_pool_name,
+    Control, Node, NodeOptions, PoolSetting, VdevRequest, check_layout, check_new_regions, check_pool_name,
     control_socket, open_vdevs, patiently, run_dir, split_regions,
 };
-use fastness_store::{Consent, Device, FailMode, ImportOptions, Pool, PoolError, Property, is_user_property};
+use fastness_store::{Consent, Device, ImportOptions, Pool, PoolError, Property, is_user_property};
 
 use crate::error::{CliError, Context, Result, refuse};
 use crate::exit::Outcome;
@@ -47,7 +47,7 @@ pub(crate) struct CreateArgs {
     /// Set a property of the root dataset
     #[arg(short = 'O', value_name = "PROPERTY=VALUE")]
     properties: Vec<String>,
-    /// Set a property of the pool, such as failmode
+    /// Set a property of the pool: autoexpand, autotrim, failmode, logdata
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     pool_properties: Vec<String>,
     /// Run the pool in this process, until Ctrl-C
@@ -62,16 +62,12 @@ pub(crate) struct CreateArgs {
     bounds: BoundArgs,
 }
 
-/// The only property that can be set when a pool is created.
-fn fail_mode(words: &[String]) -> Result<Option<FailMode>> {
-    let mut found = None;
-    for (name, value) in assignments(words)? {
-        if name != "failmode" {
-            return Err(refuse(format!("a pool has no property {name}; -O sets properties of datasets")));
-        }
-        found = Some(value.parse()?);
-    }
-    Ok(found)
+fn pool_settings(words: &[String]) -> Result<Vec<PoolSetting>> {
+    let setting = |(name, value): (String, String)| {
+        let none = || refuse(format!("a pool has no property {name}; -O sets properties of datasets"));
+        PoolSetting::parse(&name, &value)?.ok_or_else(none)
+    };
+    assignments(words)?.into_iter().map(setting).collect()
 }
 
 pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> Result<Outcome> {
@@ -126,7 +122,7 @@ fn make(args: &CreateArgs, requests: &[VdevRequest], regions: &[String]) -> Resu
         })
         .collect::<Result<Vec<_>, PoolError>>()?;
     let users: Vec<_> = users.into_iter().map(|(name, value)| (name, Some(value))).collect();
-    let fail_mode = fail_mode(&args.pool_properties)?;
+    let settings = pool_settings(&args.pool_properties)?;
     let mut created = Vec::new();
     {
         let specs = open_vdevs(requests, args.file_size, args.force, &mut created)?;
@@ -135,7 +131,7 @@ fn make(args: &CreateArgs, requests: &[VdevRequest], regions: &[String]) -> Resu
         let mut made = Made::default();
         created.iter().for_each(|path| made.add(path));
         let pool = pool.with_context(|| format!("cannot create pool {}", args.pool))?;
-        set(&pool, fail_mode, &plain, &users).or_else(|error| unmake(&pool, &mut made, error))?;
+        set(&pool, &settings, &plain, &users).or_else(|error| unmake(&pool, &mut made, error))?;
         made.keep();
         pool.export()?;
     }
@@ -161,17 +157,15 @@ fn make(args: &CreateArgs, requests: &[VdevRequest], regions: &[String]) -> Resu
 
 fn set(
     pool: &Pool,
-    fail_mode: Option<FailMode>,
+    settings: &[PoolSetting],
     plain: &[(Property, Option<u64>)],
     users: &[(String, Option<String>)],
 ) -> Result<()> {
-    if plain.is_empty() && users.is_empty() && fail_mode.is_none() {
+    if plain.is_empty() && users.is_empty() && settings.is_empty() {
         return Ok(());
     }
     let tx = pool.begin_tx()?;
-    if let Some(mode) = fail_mode {
-        pool.set_fail_mode(&tx, mode)?;
-    }
+    settings.iter().try_for_each(|setting| setting.set(pool, &tx))?;
     Ok(pool.dataset(&pool.name())?.set_all(&tx, plain, users)?)
 }
 
