@@ -22,9 +22,10 @@ use crate::view::View;
 ///
 /// Invariant kept: the ranges of a region never overlap, and no reference to their bytes is ever made, so two
 /// writers cannot share bytes and the compiler never assumes that PM keeps still. A [view](PmRange::view)
-/// reads beside the writer. Shape: starts at a multiple of 64 bytes in the region; the length is a multiple
-/// of 64, perhaps 0. Concurrency: `Send`, and readable from several threads while none writes. What one
-/// thread copied must be fenced by that thread before the range moves to another.
+/// reads beside the writer.
+/// Shape: starts at a multiple of 64 bytes in the region; the length is a multiple of 64, perhaps 0.
+/// Concurrency: `Send`, and readable from several threads while none writes. What one thread copied must be
+/// fenced by that thread before the range moves to another.
 pub struct PmRange {
     mapping: Arc<Mapping>,
     /// First byte of the range in the mapping.
@@ -331,15 +332,21 @@ impl Medium for PmRange {
     }
 }
 
+impl View for PmRange {
+    fn read(&self, region_offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
+        // What is in front of the range is outside of it, as is what comes after.
+        let offset = region_offset.wrapping_sub(self.region_offset());
+        Medium::read(self, usize::try_from(offset).unwrap_or(usize::MAX), dst)
+    }
+}
+
 /// A view of a range of a mapped region. It keeps the region mapped, and its lock.
 #[derive(Debug)]
 pub struct PmView(PmRange);
 
 impl View for PmView {
     fn read(&self, region_offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
-        // What is in front of the range is outside of it, as is what comes after.
-        let offset = region_offset.wrapping_sub(self.0.region_offset());
-        Medium::read(&self.0, usize::try_from(offset).unwrap_or(usize::MAX), dst)
+        View::read(&self.0, region_offset, dst)
     }
 }
 

@@ -14,13 +14,14 @@
 //! ```text
 //! ids        newtypes for numbers that must not mix  slots      commit slots
 //! entry      the header, byte for byte               lists      which chunk is in which state
-//! checksum/  fletcher-4, CRC-32C, XXH3               prb        ties the parts together; collect: empties
-//! chunks chunk      insertion, emptying, read-back          scan       reads every entry of every chunk once
-//! traverse   reads one chunk                         stats      counters that cost next to nothing hidden
-//! entries beyond the end of a chunk       mirror     two sides: comparison and repair counters   dependency
-//! tracking                     hdl/       the log: states, write, claim, replay, header health     whether
-//! entries can be written          side_loss  what happens when a side is lost live       finds entries of a
-//! log in use         views      reads entries by their places
+//! checksum/  fletcher-4, CRC-32C, XXH3               prb        ties the parts together
+//! chunk      insertion, emptying, read-back          collect    empties chunks
+//! traverse   reads one chunk                         scan       reads every entry of every chunk once
+//! hidden     entries beyond the end of a chunk       stats      counters that cost next to nothing
+//! counters   dependency tracking                     mirror     two sides: comparison and repair
+//! health     whether entries can be written          hdl/       the log: states, write, claim, replay, header
+//! live       finds entries of a log in use           side_loss  what happens when a side is lost
+//! views      reads entries by their places
 //! ```
 
 mod checksum;

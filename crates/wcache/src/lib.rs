@@ -124,4 +124,3 @@ pub use remote_origin::RemoteOrigin;
 pub use sides::Sides;
 pub use status::{SideStatus, Status};
 pub use superblock::{MirrorSide, Superblock};
-pub use views::View;

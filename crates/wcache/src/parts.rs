@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use fastness_pmem::{Medium, PmRange};
+use fastness_pmem::{Medium, PmRange, View};
 
 use crate::error::Error;
 use crate::front::superblock;
 use crate::geometry::{DATA_OFFSET, Geometry};
 use crate::superblock::Superblock;
-use crate::views::View;
 
 /// A region, divided.
 pub struct Parts<M> {

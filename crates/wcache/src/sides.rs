@@ -14,14 +14,14 @@
 use std::path::PathBuf;
 
 use fastness_base::chain;
-use fastness_pmem::{Medium, Mirror};
+use fastness_pmem::{Medium, Mirror, View};
 
 use crate::error::Error;
 use crate::front::{FrontSide, superblock};
 use crate::parts::Parts;
 use crate::slot::Slot;
 use crate::superblock::Superblock;
-use crate::views::{View, Views};
+use crate::views::Views;
 
 /// The regions of a cache: one, or two that are the sides of a mirror.
 #[derive(Debug)]

@@ -3,28 +3,8 @@
 //! What is read is checked. A side that does not give what was written is counted, and the other one is
 //! asked; one that is out is not asked any more.
 
-use fastness_pmem::{Medium, PmRange, ReadError, SIDES_MAX};
+use fastness_pmem::{ReadError, SIDES_MAX, View};
 use fastness_sync::atomic::{AtomicU8, AtomicU64, Ordering};
-
-/// Reads a region that others write to.
-///
-/// Motivation: the log's chunks belong to whoever writes to them. What is read here was written before, and
-/// stays as it is until its generation is retired.
-pub trait View: Send + Sync {
-    /// Copies bytes of the region out.
-    ///
-    /// # Errors
-    /// [`ReadError`] with the region offset of the first unreadable byte.
-    fn read(&self, region_offset: u64, dst: &mut [u8]) -> Result<(), ReadError>;
-}
-
-/// A second mapping of the whole region.
-impl View for PmRange {
-    fn read(&self, region_offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
-        let offset = usize::try_from(region_offset).unwrap_or(usize::MAX);
-        Medium::read(self, offset, dst)
-    }
-}
 
 /// Why bytes of the log cannot be had.
 #[derive(Debug, Clone, Copy)]

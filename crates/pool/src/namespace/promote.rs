@@ -49,11 +49,7 @@ impl Pool {
     pub fn promote(&self, clone: &str, stays: impl Fn(&[u8]) -> bool) -> Result<Txg> {
         let (of_clone, of_volume) = self.close_both(clone)?;
         let ids = [of_clone.core().id.0, of_volume.core().id.0];
-        // What is in layers and ranges that were cleared goes first: only rows are moved.
-        self.sync()?;
-        while ids.iter().any(|id| !self.shared.tables.current().cleared.of(*id).is_empty()) {
-            self.sync()?;
-        }
+        self.sync_until_rows(ids)?;
         let (base, txg) = self.transact(|tx| {
             let mut namespace = write(&self.shared.datasets.namespace);
             namespace.check_order(tx.txg())?;
@@ -85,6 +81,15 @@ impl Pool {
         self.wait_synced(txg)?;
         self.shared.promote_damage(ids[0], base);
         Ok(txg)
+    }
+
+    /// Syncs what is in layers, and frees ranges that were cleared, of closed datasets: only rows are moved.
+    pub(super) fn sync_until_rows(&self, ids: [u64; 2]) -> Result<()> {
+        self.sync()?;
+        while ids.iter().any(|id| !self.shared.tables.current().cleared.of(*id).is_empty()) {
+            self.sync()?;
+        }
+        Ok(())
     }
 
     /// Keeps a clone, and the volume that it began in, from being opened.

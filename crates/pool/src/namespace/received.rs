@@ -11,7 +11,6 @@
 //!
 //! Crash cases: each end is one txg. Before it there is the dataset of that kind, and a volume as it was.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::{PoolError, Result};
@@ -21,7 +20,7 @@ use crate::metadata::tables::DatasetKind;
 use crate::namespace::dataset::Dataset;
 use crate::namespace::names::split;
 use crate::namespace::props::Property;
-use crate::namespace::rollback::Closed;
+use crate::namespace::rollback::{Closed, newer};
 use crate::namespace::settings::Feature;
 use crate::namespace::snapshots::{DATA, charge_of_gone, charge_of_new, check_unneeded};
 use crate::pool::{Pool, Tx};
@@ -97,15 +96,12 @@ impl Pool {
         let (name, _) = split(snapshot)?;
         let (received, volume) = self.close_received(name)?;
         let ids = [received.core().id.0, volume.core().id.0];
-        self.sync()?;
-        while ids.iter().any(|id| !self.shared.tables.current().cleared.of(*id).is_empty()) {
-            self.sync()?;
-        }
+        self.sync_until_rows(ids)?;
         let ((), txg) = self.transact(|tx| {
             self.shared.need(tx, Feature::Snapshots)?;
             let mut namespace = write(&self.shared.datasets.namespace);
             namespace.check_order(tx.txg())?;
-            let (core, base) = base_of(&namespace, received.core())?;
+            let base = base_of(&namespace, received.core())?;
             let at = namespace.path(base.snapshot);
             if !is_forced {
                 self.check_at(&namespace, base, &at)?;
@@ -131,7 +127,7 @@ impl Pool {
             let change = BranchChange::Absorb { clone: ids[0], base };
             self.shared.txgs.changes(tx.txg()).branches.push(change);
             let key = (ids[1], RECEIVED.to_owned());
-            self.shared.remove_dataset(&mut namespace, tx, &core, &key);
+            self.shared.remove_dataset(&mut namespace, tx, received.core(), &key);
             // Nothing can be in its way: its name is free, and its room is reserved.
             let (volume, _) =
                 self.add_snapshot(&mut namespace, tx, (snapshot, DatasetKind::Volume), guid, Claim::Replay)?;
@@ -165,19 +161,11 @@ impl Pool {
     }
 }
 
-/// What is received for a volume, and where it begins: at a snapshot of that volume.
-fn base_of(namespace: &Namespace, received: &Arc<DatasetCore>) -> Result<(Arc<DatasetCore>, Base)> {
+/// Where what is received for a volume begins: at a snapshot of that volume.
+fn base_of(namespace: &Namespace, received: &DatasetCore) -> Result<Base> {
     let row = read(&received.row).clone();
     let base = received.base().filter(|base| base.branch == row.parent && row.kind == DatasetKind::Receiving);
     let base = base.filter(|base| namespace.by_id.contains_key(&base.snapshot));
     let name = || namespace.path(received.id.0);
-    let base = base.ok_or_else(|| PoolError::invalid("increment that is being received", name()))?;
-    Ok((received.clone(), base))
-}
-
-/// Snapshots of a branch that came after one of them.
-fn newer(namespace: &Namespace, base: Base) -> Vec<Arc<DatasetCore>> {
-    let mut all = namespace.snapshots(base.branch);
-    all.retain(|core| core.id.0 > base.snapshot);
-    all
+    base.ok_or_else(|| PoolError::invalid("increment that is being received", name()))
 }

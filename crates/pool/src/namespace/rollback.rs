@@ -1,9 +1,8 @@
 //! A volume or file system becomes what its newest snapshot is.
 //!
 //! Design: in one txg, the rows that were kept for the snapshot take the place of the current ones
-//! (`txg::rolling_back`). That
-//! costs as many rows as have changed since, and reads and writes no data. The volume is not in use
-//! meanwhile; what is in memory of it is dropped when the txg is durable.
+//! (`txg::rolling_back`). That costs as many rows as have changed since, and reads and writes no data. The
+//! volume is not in use meanwhile; what is in memory of it is dropped when the txg is durable.
 //!
 //! Crash cases: it is one txg. What the log has of the volume is of that txg or older ones, and so is
 //! obsolete once it is durable; a crash before leaves the volume as it was, and its log is replayed.
@@ -71,8 +70,7 @@ impl Pool {
             let mut namespace = write(&self.shared.datasets.namespace);
             namespace.check_order(tx.txg())?;
             let (_, base) = self.durable(&namespace, snapshot)?;
-            let mut newer = namespace.snapshots(closed.0.id.0);
-            newer.retain(|core| core.id.0 > base.snapshot);
+            let newer = newer(&namespace, base);
             if !newer.is_empty() && !newer_too {
                 let newer = newer.iter().map(|core| namespace.path(core.id.0)).collect();
                 return Err(PoolError::NotNewest { name: snapshot.to_owned(), newer });
@@ -117,4 +115,11 @@ impl Pool {
         let files = self.shared.tables.explained(charge_of_files(&snapshot, base))?;
         Ok(Charge::rows(4 + rows * of_row) + files)
     }
+}
+
+/// Snapshots of a branch that came after one of them.
+pub(super) fn newer(namespace: &Namespace, base: Base) -> Vec<Arc<DatasetCore>> {
+    let mut all = namespace.snapshots(base.branch);
+    all.retain(|core| core.id.0 > base.snapshot);
+    all
 }

@@ -14,6 +14,9 @@ pub(crate) enum LayerBlock {
     InLog(InLog),
 }
 
+/// What a layer's map has for each block, with its number; see `docs/adr/2026-11-28-one-copy.md`.
+const _: () = assert!(size_of::<(u64, LayerBlock)>() <= 48);
+
 /// Where a block is in a log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InLog {

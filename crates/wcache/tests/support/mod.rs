@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fastness_blkdev::{BlockDevice, MemImage};
-use fastness_pmem::{AnyRange, ReadError};
+use fastness_pmem::{AnyRange, ReadError, View};
 use fastness_remote::OpenError;
 use fastness_testkit::media::{Bank, Disk, Event, Power};
 use fastness_testkit::{Rng, SeededEntropy};

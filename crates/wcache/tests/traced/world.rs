@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use fastness_blkdev::*;
 use fastness_pm_model::{Fault, RecordStyle, Recorder, RecordingRange};
-use fastness_pmem::{Medium, PersistError, ReadError, Summer};
+use fastness_pmem::{Medium, PersistError, ReadError, Summer, View};
 use fastness_prb::Alignment;
 use fastness_remote::OpenError;
 use fastness_testkit::SeededEntropy;
