@@ -218,6 +218,7 @@ impl World {
                     matches!(
                         refused,
                         Err(PoolError::Exists(_))
+                            | Err(PoolError::Busy { why: "it is being made", .. })
                             | Err(PoolError::Device(_))
                             | Err(PoolError::Suspended { .. })
                     ),
