@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fastness_pmem::ForeignMemory;
 use fastness_vhost_user::client::USER;
-use fastness_vhost_user::{INDIRECT, NEXT, WRITE};
+use fastness_vhost_user::{INDIRECT, NEXT, Options, Polling, WRITE};
 use support::front::{DATA, Front, MEMORY_BYTES, SIZE};
 use support::{Bench, Ram};
 
@@ -88,6 +88,34 @@ fn a_request_in_work_is_in_the_table_and_one_with_an_answer_is_not() {
     // The note of the answer comes after the answer.
     while entry() != 0 {
         assert!(begun.elapsed() < Duration::from_secs(20), "its answer was never noted");
+    }
+}
+
+/// With a server that looks for requests, and with one that never does.
+#[test]
+fn a_front_end_that_kicks_and_sleeps_only_when_it_must_has_every_answer() {
+    let never = Polling { longest: Duration::ZERO, vain_percent: 0 };
+    for polling in [Polling::default(), never] {
+        let bench = Bench::with(Ram::new(MIB), Options { polling, ..Options::default() });
+        let front = Front::connect(&bench.path);
+        front.negotiate();
+        front.keep_inflight().unwrap();
+        front.start(0);
+        for round in 0..2000_u16 {
+            let status = front.request(0, 1, u64::from(round % 64), round as u8);
+            front.put_available(round, 0).unwrap();
+            front.publish(round + 1).unwrap();
+            front.kick_if_wanted().unwrap();
+            while front.used_index().unwrap() != round + 1 {
+                front.want_call(true).unwrap();
+                let has_answer = front.used_index().unwrap() == round + 1;
+                assert!(has_answer || front.sleep_for(Duration::from_secs(20)).unwrap(), "round {round}");
+                front.want_call(false).unwrap();
+            }
+            assert_eq!((front.used(round).unwrap(), front.byte(status)), (0, 0));
+            assert_eq!(bench.disk.bytes.read().unwrap()[usize::from(round % 64) * 512], round as u8);
+        }
+        assert!(bench.notes.lock().unwrap().is_empty(), "{:?}", bench.notes);
     }
 }
 

@@ -4,7 +4,7 @@
 //! *Floor*: header and body of the entry by plain non-temporal copies and the same two fences. *Upper bound*:
 //! the same writes under `sync=disabled`. Pages of the region are mapped before anything is timed, and every
 //! row begins with volumes that were written before. Txgs sync between turns, not beside them, but for the
-//! rows that say so.
+//! rows that say so. The last rows are those of `fastness bench vhost-user`.
 //!
 //! The pool is a file in the folder that the variable `FASTNESS_BENCH_DIR` names, else in that for temporary
 //! files.
@@ -37,5 +37,7 @@ pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
     rows.push(beside::row(&site, options)?);
     rows.extend(sustained::rows(&site, options)?);
     rows.push(replay::row(&site, options)?);
+    drop(site);
+    rows.extend(crate::vhost_user::run(options)?);
     Ok(rows)
 }

@@ -48,9 +48,6 @@ impl Disk for OverNbd<'_> {
         const PAYLOAD: [u8; BLOCK_BYTES as usize] = [7; BLOCK_BYTES as usize];
         let fua = if self.is_durable { command_flag::FUA } else { 0 };
         let request = match kind {
-            Kind::Read => {
-                Request { kind: command::READ, flags: 0, offset, length: BLOCK_BYTES, payload: &[] }
-            }
             Kind::Write => {
                 Request { kind: command::WRITE, flags: fua, offset, length: BLOCK_BYTES, payload: &PAYLOAD }
             }

@@ -1,4 +1,7 @@
 //! A small front end, for tests and comparisons: bare messages, and one queue in memory of its own.
+//!
+//! Why not the crate `virtio-driver`, which tests use as well: it sends no message that breaks a rule, and
+//! what it shares with a server can only be had by unsafe code of its user.
 
 mod queue;
 
