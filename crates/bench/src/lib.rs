@@ -26,6 +26,8 @@ mod responder;
 mod server;
 mod svg;
 mod sync_write;
+mod usage;
+mod vhost_user;
 
 use fastness_base::AnyError;
 
@@ -48,6 +50,7 @@ pub const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("overload", overload::run),
     ("pool", pool::run),
     ("nbd", nbd::run),
+    ("vhost-user", vhost_user::run),
     ("lwb", lwb::run),
     ("sync-write", sync_write::run),
     ("fs", fs::run),

@@ -36,6 +36,7 @@
 
 mod buffer;
 mod chain;
+pub mod client;
 mod config;
 mod disk;
 mod inflight;
@@ -52,6 +53,7 @@ mod session;
 mod socket;
 mod thread;
 
+pub use chain::{Descriptor, INDIRECT, NEXT, WRITE};
 pub use disk::{Disk, DiskError};
 pub use message::ProtocolError;
 pub use options::Options;
