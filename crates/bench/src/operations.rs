@@ -12,7 +12,7 @@ use crate::sync_write::stack::{BLOCK_BYTES, Memory, Plan, Site, Stack, Writer};
 const VOLUME_BYTES: u64 = 16 << 20;
 
 /// What can be repeated.
-pub const OPERATIONS: &[&str] = &["sync-write-both", "sync-write-pm", "async-write", "cached-read"];
+pub const OPERATIONS: &[&str] = &["sync-write-both", "sync-write-pm", "disabled-write", "cached-read"];
 
 /// Runs `operation` on a block of 4 KiB of a volume `count` times, each time on another block, after every block
 /// was written twice. What [`counted_operations`] calls is what counts.
@@ -27,13 +27,16 @@ pub(crate) fn repeat(operation: &str, count: u64) -> Result<()> {
         Plan { volume_bytes: VOLUME_BYTES, device_bytes, region_bytes, log_data, pool, ..Plan::default() };
     let site = Site { place: Place::new()?, memory: Memory::new()? };
     let stack = Stack::new(&site, "operations", &plan)?;
+    if operation == "disabled-write" {
+        stack.disable(0)?;
+    }
     stack.warm()?;
     let volume = &stack.volumes[0];
     let mut data = vec![0xa5; BLOCK_BYTES as usize];
     let places = (0..count).map(|index| index * 509 % (VOLUME_BYTES / BLOCK_BYTES) * BLOCK_BYTES);
     match operation {
         "sync-write-both" | "sync-write-pm" => counted(|| Writer::new(volume, 5).write(count))?,
-        "async-write" => {
+        "disabled-write" => {
             counted(|| Ok(places.clone().try_for_each(|at| volume.write(at, &data, false))?))?;
         }
         "cached-read" => {
