@@ -14,8 +14,8 @@ const VOLUME_BYTES: u64 = 16 << 20;
 /// What can be repeated.
 pub const OPERATIONS: &[&str] = &["sync-write-both", "sync-write-pm", "disabled-write", "cached-read"];
 
-/// Runs `operation` on a block of 4 KiB of a volume `count` times, each time on another block, after every block
-/// was written twice. What [`counted_operations`] calls is what counts.
+/// Runs `operation` on a block of 4 KiB of a volume `count` times, each time on another block, after every
+/// block was written twice. What [`counted_operations`] calls is what counts.
 ///
 /// # Errors
 /// It is none of [`OPERATIONS`]; there is no room; the pool reports an error.

@@ -53,8 +53,8 @@ pub struct Options {
     /// How long an open block waits for more records under parallel load, in percent of a moving average of
     /// the time that a block takes from its write to its acknowledgement.
     pub timeout_percent: u32,
-    /// Maximum number of concurrent flushes. There are as many where they do not slow each other, and one at a
-    /// time, which waits a moment for company, where they do.
+    /// Maximum number of concurrent flushes. There are as many where they do not slow each other; where they
+    /// do, there is one at a time, which waits a moment for company.
     pub flushes_max: u32,
     /// Makes the guids of chains; each must be new.
     pub guid: fn() -> LogGuid,
