@@ -51,6 +51,7 @@ mod ring;
 mod server;
 mod session;
 mod socket;
+mod stats;
 mod thread;
 
 pub use chain::{Descriptor, INDIRECT, NEXT, WRITE};
@@ -59,3 +60,4 @@ pub use message::ProtocolError;
 pub use options::Options;
 pub use poll::Polling;
 pub use server::Server;
+pub use stats::RequestStats;

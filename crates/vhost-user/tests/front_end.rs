@@ -119,6 +119,24 @@ fn a_front_end_that_kicks_and_sleeps_only_when_it_must_has_every_answer() {
     }
 }
 
+/// One that is not known, and one for the serial number without room for it.
+#[test]
+fn requests_that_cannot_be_carried_out_are_counted_as_errors() {
+    let bench = Bench::new(Ram::new(MIB));
+    let front = Front::connect(&bench.path);
+    front.negotiate();
+    front.start(0);
+    for (round, (kind, status, name)) in (0..).zip([(99, 2, "unknown"), (8, 1, "get_id")]) {
+        let answer = front.request(0, kind, 0, 1);
+        front.offer(round, &[0]);
+        front.wait_used(round + 1);
+        assert_eq!(front.byte(answer), status, "{name}");
+        let stats = bench.server.stats();
+        let of = stats.iter().find(|of| of.request == name).unwrap_or_else(|| panic!("{stats:?}"));
+        assert_eq!((of.ops, of.errors, of.bytes), (1, 1, 0), "{name}");
+    }
+}
+
 #[test]
 fn a_queue_that_was_stopped_goes_on_where_it_was() {
     let bench = Bench::new(Ram::new(MIB));
