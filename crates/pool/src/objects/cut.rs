@@ -41,7 +41,7 @@ impl Object {
         self.check_writable(tx)?;
         self.check_range(size_bytes, 0)?;
         self.zero(tx, size_bytes, u64::MAX, |contents, index| {
-            contents.size_bytes = size_bytes;
+            contents.set_size_bytes(size_bytes);
             for later in index..contents.layers.len() {
                 contents.layer_mut(later).size_bytes = size_bytes;
             }

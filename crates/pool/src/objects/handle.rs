@@ -95,7 +95,7 @@ impl Object {
 
     /// Length in bytes.
     pub fn size_bytes(&self) -> u64 {
-        read(&self.core.contents).size_bytes
+        self.core.size_bytes()
     }
 
     /// The newest txg with changes of this object that is not durable yet; `None` if all are. Changes that
@@ -219,7 +219,7 @@ impl Object {
     /// Refuses a write that would make the object longer.
     pub(super) fn check_inside(&self, contents: &Contents, end: u64) -> Result<()> {
         self.check_there()?;
-        let size_bytes = contents.size_bytes;
+        let size_bytes = contents.size_bytes();
         if end > size_bytes { Err(PoolError::BeyondEnd { end, size_bytes }) } else { Ok(()) }
     }
 
@@ -233,7 +233,7 @@ impl Object {
     pub(crate) fn check_writable(&self, tx: &Tx) -> Result<()> {
         assert!(Arc::ptr_eq(&self.shared, &tx.home.shared), "a transaction of this pool");
         self.core.check_born(tx.txg())?;
-        if !tx.is_replay() && read(&self.dataset.effective).is_read_only() {
+        if !tx.is_replay() && self.dataset.effective.is_read_only() {
             return Err(PoolError::ReadOnly(read(&self.shared.datasets.namespace).path(self.core.dataset.0)));
         }
         Ok(())
@@ -248,11 +248,15 @@ impl Object {
         index
     }
 
+    /// A write that makes nothing longer, as most do, changes nothing here.
     fn grow(&self, contents: &mut Contents, index: usize, end: u64) {
-        contents.size_bytes = contents.size_bytes.max(end);
+        if end > contents.size_bytes() {
+            contents.set_size_bytes(end);
+        }
         for later in index..contents.layers.len() {
-            let layer = contents.layer_mut(later);
-            layer.size_bytes = layer.size_bytes.max(end);
+            if end > contents.layers[later].size_bytes {
+                contents.layer_mut(later).size_bytes = end;
+            }
         }
     }
 
