@@ -86,7 +86,7 @@ impl Object {
             self.shared.txgs.pipeline.change_dirty(change);
             then(&mut contents, index);
         }
-        held.charge_counts(contents.layer_mut(index));
+        held.charge_counts(&mut contents, index);
         self.settle(held, &contents);
         done
     }

@@ -8,7 +8,7 @@ use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::objects::buffers::{Block, own};
 use crate::objects::in_log::LayerBlock;
-use crate::objects::object::{Contents, Layer, ObjectCore};
+use crate::objects::object::{Contents, ObjectCore};
 use crate::objects::origin::Copied;
 use crate::pool::Tx;
 use crate::space::room::{Charge, Claim, rows_of};
@@ -33,8 +33,10 @@ impl Held {
     }
 
     /// Charges the rows of references to the layer that was changed.
-    pub(crate) fn charge_counts(&self, layer: &mut Layer) {
-        layer.charged += Charge::rows(self.counts);
+    pub(crate) fn charge_counts(&self, contents: &mut Contents, index: usize) {
+        if self.counts > 0 {
+            contents.layer_mut(index).charged += Charge::rows(self.counts);
+        }
     }
 }
 
@@ -167,9 +169,9 @@ impl Object {
                 replaced += u64::from(old.is_some());
                 *slot = old.and_then(LayerBlock::into_buffer);
             }
-            contents.layer_mut(index).note_copied(copied);
+            contents.note_copied(index, copied);
             self.grow(&mut contents, index, end);
-            held.charge_counts(contents.layer_mut(index));
+            held.charge_counts(&mut contents, index);
             self.settle(held, &contents);
             drop(contents);
             ready.into_iter().flatten().for_each(|old| self.shared.blocks.buffers.give_back(old));
@@ -178,10 +180,10 @@ impl Object {
         }
         let written = self.write_parts(&mut contents, index, offset, data);
         if written.is_ok() {
-            contents.layer_mut(index).note_copied(copied);
+            contents.note_copied(index, copied);
             self.grow(&mut contents, index, end);
         }
-        held.charge_counts(contents.layer_mut(index));
+        held.charge_counts(&mut contents, index);
         self.settle(held, &contents);
         written
     }

@@ -105,8 +105,7 @@ impl Layer {
         before
     }
 
-    /// Notes where blocks came from that were just written here.
-    pub(crate) fn note_copied(&mut self, copied: &Copied) {
+    fn note_copied(&mut self, copied: &Copied) {
         for (block, source) in copied {
             if self.blocks.contains_key(block) {
                 self.copied.insert(*block, *source);
@@ -281,6 +280,13 @@ impl Contents {
         let is_new = self.layers.get(at).is_none_or(|layer| layer.txg != txg);
         let own = if is_new { before } else { 0 };
         self.layers[at..].iter().map(|layer| layer.size_bytes).fold(self.size_bytes().max(own), u64::max)
+    }
+
+    /// Notes where blocks came from that were just written to a layer.
+    pub(crate) fn note_copied(&mut self, index: usize, copied: &Copied) {
+        if !copied.is_empty() {
+            self.layer_mut(index).note_copied(copied);
+        }
     }
 
     /// The layer, for changing it.
