@@ -15,6 +15,7 @@ mod measure;
 mod medium;
 mod mount;
 mod nbd;
+mod operations;
 mod options;
 mod overload;
 mod pm_device;
@@ -32,6 +33,7 @@ mod vhost_user;
 use fastness_base::AnyError;
 
 pub use mount::serve_pass_through;
+pub use operations::OPERATIONS;
 pub use options::Options;
 pub use pm_device::PmDevice;
 pub use report::{Row, render_json, render_table};
@@ -43,6 +45,14 @@ pub use svg::draw_ratios;
 /// # Errors
 /// Whatever prevents the measurement; a missed goal is not an error.
 pub type Benchmark = fn(Options) -> Result<Vec<Row>, AnyError>;
+
+/// Runs one of [`OPERATIONS`] so many times, for a tool that counts instructions.
+///
+/// # Errors
+/// There is no such operation or no room, or the pool reports an error.
+pub fn repeat(operation: &str, count: u64) -> Result<(), AnyError> {
+    operations::repeat(operation, count)
+}
 
 /// The benchmarks, by the name that the command line knows.
 pub const BENCHMARKS: &[(&str, Benchmark)] = &[
