@@ -15,7 +15,7 @@ const VOLUME_BYTES: u64 = 16 << 20;
 pub const OPERATIONS: &[&str] = &["sync-write-both", "sync-write-pm", "disabled-write", "cached-read"];
 
 /// Runs `operation` on a block of 4 KiB of a volume `count` times, each time on another block, after every
-/// block was written twice. What [`counted_operations`] calls is what counts.
+/// block was written and read. What [`counted_operations`] calls is what counts.
 ///
 /// # Errors
 /// It is none of [`OPERATIONS`]; there is no room; the pool reports an error.
@@ -30,9 +30,14 @@ pub(crate) fn repeat(operation: &str, count: u64) -> Result<()> {
     if operation == "disabled-write" {
         stack.disable(0)?;
     }
-    stack.warm()?;
     let volume = &stack.volumes[0];
     let mut data = vec![0xa5; BLOCK_BYTES as usize];
+    let all = || (0..VOLUME_BYTES).step_by(BLOCK_BYTES as usize);
+    for _ in 0..2 {
+        all().try_for_each(|at| volume.write(at, &data, true))?;
+        stack.settle()?;
+    }
+    all().try_for_each(|at| volume.read(at, &mut data))?;
     let places = (0..count).map(|index| index * 509 % (VOLUME_BYTES / BLOCK_BYTES) * BLOCK_BYTES);
     match operation {
         "sync-write-both" | "sync-write-pm" => counted(|| Writer::new(volume, 5).write(count))?,
