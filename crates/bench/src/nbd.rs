@@ -103,6 +103,8 @@ impl Server {
 /// A server of a volume; `name` is that of its pool, `options` go to `fastness up`.
 pub(crate) fn ours(folder: &Folder, name: &str, options: &[&str]) -> Result<Server> {
     let mut command = folder.up(name, "64M", options)?;
+    // A mount would outlive the server, which is killed, and keep the folder.
+    command.arg("--no-mount");
     let socket = folder.join(name).join("volume.sock");
     Server::start(&mut command, socket, &format!("{name}/volume")).context("`fastness up`")
 }
