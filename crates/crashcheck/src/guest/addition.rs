@@ -75,7 +75,9 @@ impl GuestConfig {
                 add_program(&mut files, &names, &name, &find(program)?)?;
             }
         }
-        for (name, path) in addition.files.iter().map(|folder| own_files(folder)).collect::<Result<Vec<_>>>()?.concat() {
+        for (name, path) in
+            addition.files.iter().map(|folder| own_files(folder)).collect::<Result<Vec<_>>>()?.concat()
+        {
             add_program(&mut files, &names, &format!("suite/{name}"), &path)?;
         }
         if !list.is_empty() {
@@ -105,7 +107,8 @@ impl GuestConfig {
     ) -> Result<Vec<(String, Vec<u8>)>> {
         let is_ours = addition.kernel.is_none();
         let known = |name: &str| is_ours && addition.modules_folder.is_none() && has_module(names, name);
-        let (own, kernels): (Vec<_>, Vec<_>) = addition.modules.iter().partition(|name| name.ends_with(".ko"));
+        let (own, kernels): (Vec<_>, Vec<_>) =
+            addition.modules.iter().partition(|name| name.ends_with(".ko"));
         let kernels: Vec<_> = kernels.into_iter().filter(|name| !known(name)).collect();
         let mut paths = Vec::new();
         let folder = match &addition.modules_folder {
@@ -137,12 +140,18 @@ impl GuestConfig {
         for name in own {
             let path = addition.files.as_ref().map(|files| files.join(name)).filter(|path| path.is_file());
             paths.push(path.ok_or_else(|| {
-                GuestError::Config(format!("the suite's key `modules` names {name}, which is not in its folder files"))
+                GuestError::Config(format!(
+                    "the suite's key `modules` names {name}, which is not in its folder files"
+                ))
             })?);
         }
         let mut seen = BTreeSet::new();
         paths.retain(|path| seen.insert(path.clone()));
-        paths.iter().map(|path| module(path)).filter(|found| !matches!(found, Ok((name, _)) if known(name))).collect()
+        paths
+            .iter()
+            .map(|path| module(path))
+            .filter(|found| !matches!(found, Ok((name, _)) if known(name)))
+            .collect()
     }
 }
 

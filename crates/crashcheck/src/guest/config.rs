@@ -64,7 +64,9 @@ impl GuestConfig {
         let most = RAM_MAX - PM_START - MORE_RAM;
         if bytes == 0 || bytes > most || !bytes.is_multiple_of(2 * MIB) {
             let most = most / MIB;
-            return Err(GuestError::Config(format!("PM of {bytes} bytes: whole 2 MiB up to {most}M are expected")));
+            return Err(GuestError::Config(format!(
+                "PM of {bytes} bytes: whole 2 MiB up to {most}M are expected"
+            )));
         }
         self.pm_bytes = bytes;
         self.ram_bytes = (PM_START + bytes + MORE_RAM).max(512 * MIB);

@@ -19,7 +19,7 @@ const FILE: u32 = 0o100_755;
 /// The names in an archive, without `./` before them; `None` if it is not such an archive.
 pub(super) fn names(archive: &[u8]) -> Option<BTreeSet<String>> {
     let mut names = BTreeSet::new();
-    let mut at = 0;
+    let mut at = 0_usize;
     loop {
         let header = archive.get(at..at.checked_add(HEADER_BYTES)?)?;
         let number = |index: usize| {
@@ -36,7 +36,10 @@ pub(super) fn names(archive: &[u8]) -> Option<BTreeSet<String>> {
             return Some(names);
         }
         names.insert(name.strip_prefix("./").unwrap_or(&name).to_owned());
-        at = (at + HEADER_BYTES + name_len).next_multiple_of(4).checked_add(len)?.checked_next_multiple_of(4)?;
+        at = (at + HEADER_BYTES + name_len)
+            .next_multiple_of(4)
+            .checked_add(len)?
+            .checked_next_multiple_of(4)?;
     }
 }
 

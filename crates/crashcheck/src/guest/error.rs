@@ -56,10 +56,12 @@ impl GuestError {
     /// For a guest that has not booted: says what its kernel lacks, if the console tells.
     pub(super) fn with_hint(self) -> GuestError {
         match self {
-            GuestError::Ended { ref console, .. } | GuestError::TimedOut { ref console, .. } => match hint(console) {
-                Some(hint) => GuestError::Boot { hint, console: console.clone() },
-                None => self,
-            },
+            GuestError::Ended { ref console, .. } | GuestError::TimedOut { ref console, .. } => {
+                match hint(console) {
+                    Some(hint) => GuestError::Boot { hint, console: console.clone() },
+                    None => self,
+                }
+            }
             other => other,
         }
     }

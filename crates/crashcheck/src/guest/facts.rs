@@ -104,7 +104,9 @@ mod tests {
 
     #[test]
     fn a_kernel_without_pm_says_why() {
-        assert!(hint("nd_pmem namespace0.0: devm_memremap_pages attempted on mixed region").contains("--pm-size"));
+        assert!(
+            hint("nd_pmem namespace0.0: devm_memremap_pages attempted on mixed region").contains("--pm-size")
+        );
         assert!(hint("").contains("CONFIG_X86_PMEM_LEGACY"));
     }
 }

@@ -79,7 +79,9 @@ impl Modules {
         };
         if !root.join("lib/modules").join(release).join("modules.dep.bin").is_file() {
             let root = root.display();
-            return Err(GuestError::Config(format!("the modules in {root} have no index: depmod -b {root} {release}")));
+            return Err(GuestError::Config(format!(
+                "the modules in {root} have no index: depmod -b {root} {release}"
+            )));
         }
         Ok(Modules { root, release: release.to_owned() })
     }
@@ -98,7 +100,12 @@ impl Modules {
             return Ok(None);
         }
         let text = String::from_utf8_lossy(&done.stdout).into_owned();
-        Ok(Some(text.lines().filter_map(|line| line.strip_prefix("insmod ")).map(|path| path.trim().into()).collect()))
+        Ok(Some(
+            text.lines()
+                .filter_map(|line| line.strip_prefix("insmod "))
+                .map(|path| path.trim().into())
+                .collect(),
+        ))
     }
 }
 
@@ -130,7 +137,8 @@ pub(super) fn basic_modules(modules: &Modules, has_disk: bool) -> Result<Vec<Pat
 pub(super) fn module(path: &Path) -> Result<(String, Vec<u8>)> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let packed = [(".xz", "xz"), (".zst", "zstd"), (".gz", "gzip")];
-    let packed = packed.iter().find_map(|(end, program)| Some((name.strip_suffix(end)?.to_owned(), *program)));
+    let packed =
+        packed.iter().find_map(|(end, program)| Some((name.strip_suffix(end)?.to_owned(), *program)));
     let Some((name, program)) = packed else { return Ok((name, read(path, MODULE_BYTES_MAX)?)) };
     let done = run(Command::new(program).arg("-dc").arg("--").arg(path))?;
     if !done.ending.is_success() {

@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::nvme::Nvme;
-use super::{Facts, Guest, GuestConfig, GuestError, Output, PM_START, Restore, Result, facts, key, new_folder, ram};
+use super::{
+    Facts, Guest, GuestConfig, GuestError, Output, PM_START, Restore, Result, facts, key, new_folder, ram,
+};
 use crate::process::Folder;
 use crate::symbols::KernelSymbols;
 

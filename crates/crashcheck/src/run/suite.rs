@@ -116,10 +116,16 @@ impl Suite {
     fn parse(text: &str, dir: Option<&Path>) -> Result<Suite, String> {
         let text: Text = toml::from_str(text).map_err(|error| error.to_string())?;
         if text.systems.is_empty() || text.systems.len() > SYSTEMS_MAX {
-            return Err(format!("[file-system.NAME]: there are {}, 1 to {SYSTEMS_MAX} are expected", text.systems.len()));
+            return Err(format!(
+                "[file-system.NAME]: there are {}, 1 to {SYSTEMS_MAX} are expected",
+                text.systems.len()
+            ));
         }
         if text.tests.len() > TESTS_MAX {
-            return Err(format!("[[test]]: there are {}, at most {TESTS_MAX} are expected", text.tests.len()));
+            return Err(format!(
+                "[[test]]: there are {}, at most {TESTS_MAX} are expected",
+                text.tests.len()
+            ));
         }
         let pm_bytes = text.pm.as_deref().map(size_of).transpose().map_err(|what| format!("pm: {what}"))?;
         let mut systems = BTreeMap::new();
@@ -168,15 +174,20 @@ fn system(name: &str, all: &BTreeMap<String, SystemText>) -> Result<FileSystem, 
         let names = own.or(base).unwrap_or_default();
         match names.iter().find(|name| !is_plain(name) || name.starts_with('-')) {
             Some(name) => Err(format!("{key}: {name:?} is not the name of one: no folders, no options")),
-            None if names.len() > 64 => Err(format!("{key}: there are {}, at most 64 are expected", names.len())),
+            None if names.len() > 64 => {
+                Err(format!("{key}: there are {}, at most 64 are expected", names.len()))
+            }
             None => Ok(names),
         }
     };
     let kind = own.r#type.or(base.r#type);
     let kind = kind.filter(|kind| is_plain(kind));
     let kind = kind.ok_or("type: the name that the kernel has for it is expected, as \"ext4\"")?;
-    let disk = own.disk.or(base.disk).as_deref().map(size_of).transpose().map_err(|what| format!("disk: {what}"))?;
-    if let Some(bytes) = disk.filter(|bytes| *bytes == 0 || *bytes > DISK_BYTES_MAX || !bytes.is_multiple_of(1 << 20)) {
+    let disk =
+        own.disk.or(base.disk).as_deref().map(size_of).transpose().map_err(|what| format!("disk: {what}"))?;
+    if let Some(bytes) =
+        disk.filter(|bytes| *bytes == 0 || *bytes > DISK_BYTES_MAX || !bytes.is_multiple_of(1 << 20))
+    {
         return Err(format!("disk: {bytes} bytes; whole MiB up to 64G are expected"));
     }
     Ok(FileSystem {
@@ -200,9 +211,9 @@ fn test(text: TestText, dir: Option<&Path>) -> Result<FileTest, String> {
     let TestText { name, prepare, operations, workload, program } = text;
     let prepare = bounded("prepare", prepare.unwrap_or_else(|| "true".to_owned()))?;
     let work = match (operations, workload, program) {
-        (Some(all), None, None) if !all.is_empty() && all.len() <= OPERATIONS_MAX => Work::Operations(
-            all.into_iter().map(|one| bounded("operations", one)).collect::<Result<_, _>>()?,
-        ),
+        (Some(all), None, None) if !all.is_empty() && all.len() <= OPERATIONS_MAX => {
+            Work::Operations(all.into_iter().map(|one| bounded("operations", one)).collect::<Result<_, _>>()?)
+        }
         (Some(all), None, None) => {
             return Err(format!("operations: there are {}, 1 to {OPERATIONS_MAX} are expected", all.len()));
         }
@@ -216,7 +227,10 @@ fn test(text: TestText, dir: Option<&Path>) -> Result<FileTest, String> {
             Work::settled(&workload)
         }
         (None, None, Some(program)) => Work::Program(bounded("program", program)?),
-        _ => return Err("name: exactly one of `operations`, `workload` and `program` is expected beside it".to_owned()),
+        _ => {
+            return Err("name: exactly one of `operations`, `workload` and `program` is expected beside it"
+                .to_owned());
+        }
     };
     Ok(FileTest { name, prepare, work })
 }
