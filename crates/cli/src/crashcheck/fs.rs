@@ -27,7 +27,7 @@ Examples:
   fastness crashcheck fs ext4-dax                           the 18 tests, and a table
   fastness crashcheck fs ext4-dax xfs-dax --test hello-world --test append -o out
   fastness crashcheck fs ext4-dax --ace 1                   generated workloads of one operation; --ace 2: of two
-  fastness crashcheck fs --print-suite mine                 the built-in suite, to be edited: docs/guide/crash-suite.md
+  fastness crashcheck fs --print-suite mine                 the built-in suite, to be edited
   fastness crashcheck fs --suite mine nova --kernel bzImage --modules modules
 Each test is traced in a QEMU guest with Debian's kernel or yours; crash images are mounted in guests, and looked at.
 Exit code 1 if an operation is not crash-consistent.";

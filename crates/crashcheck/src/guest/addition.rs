@@ -44,8 +44,8 @@ pub struct Addition {
 }
 
 impl GuestConfig {
-    /// Changes the kernel and the initramfs of a guest that `scripts/crash-guest` has built. An initramfs that
-    /// is new is kept in `cache`, by its contents.
+    /// Changes the kernel and the initramfs of a guest that `scripts/crash-guest` has built. An
+    /// initramfs that is new is kept in `cache`, by its contents.
     ///
     /// # Errors
     /// [`GuestError::Config`]: what the kernel or this machine lacks, by name. [`GuestError::Io`].
@@ -180,8 +180,8 @@ fn find(program: &str) -> Result<PathBuf> {
     let mut folders = std::env::split_paths(&path).chain(MORE_PATHS.map(PathBuf::from));
     folders.find_map(|folder| Some(folder.join(program)).filter(|path| path.is_file())).ok_or_else(|| {
         GuestError::Config(format!(
-            "this machine has no program {program}, which the suite's key `programs` names: install it, or put a \
-             static one into the suite's folder files"
+            "this machine has no program {program}, which the suite's key `programs` names: install it, or put \
+             a static one into the suite's folder files"
         ))
     })
 }

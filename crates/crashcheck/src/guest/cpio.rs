@@ -43,8 +43,8 @@ pub(super) fn names(archive: &[u8]) -> Option<BTreeSet<String>> {
     }
 }
 
-/// An archive with these files, and the folders above them, by name: owned by root, of 1970, and programs. The
-/// same files give the same bytes.
+/// An archive with these files, and the folders above them, by name: owned by root, of 1970, and programs.
+/// The same files give the same bytes.
 pub(super) fn archive(files: &BTreeMap<String, Vec<u8>>) -> Vec<u8> {
     let mut entries: BTreeMap<String, Option<&[u8]>> = BTreeMap::new();
     for (name, contents) in files {

@@ -42,15 +42,15 @@ impl Facts {
         let release = &self.release;
         if !self.types.contains(kind) {
             return Some(format!(
-                "its kernel {release} has no file system {kind}: name its module in the suite's key `modules`, or \
-                 build it in"
+                "its kernel {release} has no file system {kind}: name its module in the suite's key `modules`, \
+                 or build it in"
             ));
         }
         let wants_dax = options.split(',').any(|option| option == "dax" || option.starts_with("dax="));
         (wants_dax && !self.has_dax && !options.split(',').any(|option| option == "dax=never")).then(|| {
             format!(
-                "its kernel {release} cannot map persistent memory, which the mount options {options} ask for: it \
-                 needs CONFIG_FS_DAX and CONFIG_ZONE_DEVICE"
+                "its kernel {release} cannot map persistent memory, which the mount options {options} ask for: \
+                 it needs CONFIG_FS_DAX and CONFIG_ZONE_DEVICE"
             )
         })
     }

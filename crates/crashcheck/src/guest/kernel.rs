@@ -30,8 +30,8 @@ const WELCOME: [&str; 2] = ["crc32c_generic", "crc32c_intel"];
 
 /// The release of a kernel, as `uname -r` says it.
 ///
-/// Layout: `HdrS` at 0x202, and at 0x20e where, from 0x200 on, the text is (16 bits, little endian). Source: the
-/// kernel's `Documentation/arch/x86/boot.rst`.
+/// Layout: `HdrS` at 0x202, and at 0x20e where, from 0x200 on, the text is (16 bits, little endian). Source:
+/// the kernel's `Documentation/arch/x86/boot.rst`.
 ///
 /// # Errors
 /// It is not a kernel for x86.
@@ -86,8 +86,8 @@ impl Modules {
         Ok(Modules { root, release: release.to_owned() })
     }
 
-    /// What is loaded before and with a module, in this order, none if it is built in; `None` if the kernel does
-    /// not have it.
+    /// What is loaded before and with a module, in this order, none if it is built in; `None` if the kernel
+    /// does not have it.
     ///
     /// # Errors
     /// `modprobe` cannot be run.

@@ -178,8 +178,8 @@ impl Snapshot {
         Ok(output.text())
     }
 
-    /// Keeps a file with the snapshot, in one step, as others may look for it. Where it cannot be kept the next
-    /// one pays again.
+    /// Keeps a file with the snapshot, in one step, as others may look for it. Where it cannot be kept the
+    /// next one pays again.
     fn keep(&self, name: &str, text: &str) {
         let new = self.path().join(format!("{name}-{}", std::process::id()));
         if fs::write(&new, text).and_then(|()| fs::rename(&new, self.path().join(name))).is_err() {

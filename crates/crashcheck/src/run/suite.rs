@@ -90,7 +90,7 @@ impl Suite {
             .map_err(|what| CheckError::Config { path: format!("built-in {SUITE_FILE}").into(), what })
     }
 
-    /// Writes the suite that is part of the program to a folder, which is created, and says which file that is.
+    /// Writes the suite that is part of the program to a folder, which is created; returns its file.
     ///
     /// # Errors
     /// There is one in the folder already; [`CheckError::File`].
