@@ -15,6 +15,7 @@ mod measure;
 mod medium;
 mod mount;
 mod nbd;
+mod operations;
 mod options;
 mod overload;
 mod pm_device;
@@ -26,10 +27,13 @@ mod responder;
 mod server;
 mod svg;
 mod sync_write;
+mod usage;
+mod vhost_user;
 
 use fastness_base::AnyError;
 
 pub use mount::serve_pass_through;
+pub use operations::OPERATIONS;
 pub use options::Options;
 pub use pm_device::PmDevice;
 pub use report::{Row, render_json, render_table};
@@ -42,12 +46,21 @@ pub use svg::draw_ratios;
 /// Whatever prevents the measurement; a missed goal is not an error.
 pub type Benchmark = fn(Options) -> Result<Vec<Row>, AnyError>;
 
+/// Runs one of [`OPERATIONS`] so many times, for a tool that counts instructions.
+///
+/// # Errors
+/// There is no such operation or no room, or the pool reports an error.
+pub fn repeat(operation: &str, count: u64) -> Result<(), AnyError> {
+    operations::repeat(operation, count)
+}
+
 /// The benchmarks, by the name that the command line knows.
 pub const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("prb", prb::run),
     ("overload", overload::run),
     ("pool", pool::run),
     ("nbd", nbd::run),
+    ("vhost-user", vhost_user::run),
     ("lwb", lwb::run),
     ("sync-write", sync_write::run),
     ("fs", fs::run),

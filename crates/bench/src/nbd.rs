@@ -16,16 +16,22 @@ use crate::folder::Folder;
 use crate::measure::{by_turns, time_ns};
 use crate::{Options, Row};
 
+/// What is written and read of a volume.
 const SPAN_BYTES: u64 = 32 << 20;
-const BLOCK_BYTES: u64 = 4096;
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 /// Requests of a turn.
 const REQUESTS: u64 = 1000;
 const START: Duration = Duration::from_secs(10);
 
+/// Where request `index` goes: visits all blocks, in an order that no cache predicts.
+pub(crate) fn place(index: u64) -> u64 {
+    (index * 2_654_435_761) % (SPAN_BYTES / BLOCK_BYTES) * BLOCK_BYTES
+}
+
 /// A server that is killed when its handle is dropped.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    client: Client,
+    pub(crate) client: Client,
 }
 
 impl Drop for Server {
@@ -67,16 +73,21 @@ impl Server {
                 self.answer()?;
             }
             if index < REQUESTS {
-                // Visits all blocks, in an order that no cache predicts.
-                let offset = (index * 2_654_435_761) % (SPAN_BYTES / BLOCK_BYTES) * BLOCK_BYTES;
-                let request = Request { kind, flags, offset, length: BLOCK_BYTES, payload: &payload };
+                let request =
+                    Request { kind, flags, offset: place(index), length: BLOCK_BYTES, payload: &payload };
                 self.client.send(&request).map_err(foreign)?;
             }
         }
         Ok(())
     }
 
-    fn answer(&mut self) -> Result<()> {
+    /// Number of the process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the answer to a request.
+    pub(crate) fn answer(&mut self) -> Result<()> {
         loop {
             let chunk = self.client.receive_chunk(|_| BLOCK_BYTES).map_err(foreign)?;
             if chunk.error != 0 {
@@ -90,7 +101,7 @@ impl Server {
 }
 
 /// A server of a volume; `name` is that of its pool, `options` go to `fastness up`.
-fn ours(folder: &Folder, name: &str, options: &[&str]) -> Result<Server> {
+pub(crate) fn ours(folder: &Folder, name: &str, options: &[&str]) -> Result<Server> {
     let mut command = folder.up(name, "64M", options)?;
     let socket = folder.join(name).join("volume.sock");
     Server::start(&mut command, socket, &format!("{name}/volume")).context("`fastness up`")

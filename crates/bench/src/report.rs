@@ -49,6 +49,12 @@ pub struct Row {
 }
 
 impl Row {
+    /// With this goal for its ratio in place of the one that it had.
+    pub(crate) fn at_most(self, bound: f64) -> Self {
+        let met = self.ratio.map(|ratio| ratio <= bound);
+        Self { goal: Some(format!("at most {bound}x")), met, ..self }
+    }
+
     /// The part of a row that a ratio decides; a goal is a bound and the word for it.
     pub(crate) fn ratio(ratio: Spread, goal: Option<(f64, &str)>) -> Self {
         let met = |(bound, word): (f64, &str)| {

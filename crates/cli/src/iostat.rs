@@ -20,7 +20,7 @@ Examples:
   fastness iostat 1            then every second, until Ctrl-C
   fastness iostat tank 5 12    pool tank, every 5 s, 12 times
   fastness iostat -l 5         percentiles of the latencies of volumes and files, and of what
-                               the kernel asks mounts for
+                               the kernel asks mounts for, and virtual machines their disks
   fastness iostat -w           the same as histograms
 Sync writes (with FUA, or with sync=always) are durable when they return; a flush makes all earlier writes durable. The
 latency of other writes lasts until the bytes are in memory (volumes) or with the kernel or disk (devices). --json

@@ -37,17 +37,18 @@ pub struct IoRow {
     pub flush: IoCounters,
     /// Discards.
     pub discard: IoCounters,
-    /// Of a mounted file system: what the kernel asked the mount for.
+    /// Of a mounted file system: what the kernel asked the mount for. Of a volume: what virtual machines
+    /// asked their disk for (vhost-user).
     #[serde(default)]
     pub requests: Vec<RequestCounters>,
 }
 
-/// Counters of one kind of the kernel's requests.
+/// Counters of one kind of requests to a mount or a disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestCounters {
-    /// Its name in the FUSE protocol, in lower case.
+    /// Its name in the FUSE or the virtio protocol, in lower case.
     pub request: String,
-    /// All of them are timed; their bytes are not counted.
+    /// Of a mount all requests are timed, and their bytes are not counted.
     #[serde(flatten)]
     pub counters: IoCounters,
 }
@@ -77,4 +78,59 @@ pub struct LatencyBucket {
     pub to_ns: u64,
     /// Timed operations.
     pub ops: u64,
+}
+
+impl IoRow {
+    /// Adds what came to the same volume at another socket.
+    pub(crate) fn add_requests(&mut self, others: Vec<RequestCounters>) {
+        for other in others {
+            match self.requests.iter_mut().find(|known| known.request == other.request) {
+                Some(known) => known.counters.add(&other.counters),
+                None => self.requests.push(other),
+            }
+        }
+    }
+}
+
+impl IoCounters {
+    fn add(&mut self, other: &IoCounters) {
+        self.ops += other.ops;
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+        self.timed_ops += other.timed_ops;
+        self.latency_ns_sum += other.latency_ns_sum;
+        for bucket in &other.latencies {
+            match self.latencies.binary_search_by_key(&bucket.to_ns, |known| known.to_ns) {
+                Ok(at) => self.latencies[at].ops += bucket.ops,
+                Err(at) => self.latencies.insert(at, *bucket),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters(ops: u64, latencies: &[(u64, u64)]) -> IoCounters {
+        let latencies: Vec<_> = latencies.iter().map(|&(to_ns, ops)| LatencyBucket { to_ns, ops }).collect();
+        let timed_ops = latencies.iter().map(|bucket| bucket.ops).sum();
+        IoCounters { ops, bytes: ops * 512, errors: 1, timed_ops, latency_ns_sum: ops * 10, latencies }
+    }
+
+    #[test]
+    fn requests_to_several_sockets_of_a_volume_are_added() {
+        let requests = |of: &[(&str, IoCounters)]| -> Vec<RequestCounters> {
+            of.iter()
+                .map(|(name, of)| RequestCounters { request: (*name).to_owned(), counters: of.clone() })
+                .collect()
+        };
+        let first = [("read", counters(3, &[(100, 1)])), ("write", counters(40, &[(100, 1), (300, 2)]))];
+        let second = [("write", counters(50, &[(200, 3), (300, 1)])), ("flush", counters(1, &[(900, 1)]))];
+        let mut row = IoRow { requests: requests(&first), ..IoRow::default() };
+        row.add_requests(requests(&second));
+        let write = IoCounters { errors: 2, ..counters(90, &[(100, 1), (200, 3), (300, 3)]) };
+        let expected = [("read", first[0].1.clone()), ("write", write), ("flush", second[1].1.clone())];
+        assert_eq!(row.requests, requests(&expected));
+    }
 }

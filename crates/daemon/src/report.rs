@@ -261,7 +261,7 @@ pub struct ServedReport {
     /// Of NBD through TLS.
     #[serde(default)]
     pub tls: Option<TlsReport>,
-    /// Of a mount: what the kernel has asked for.
+    /// Of a mount: what the kernel has asked for; of a disk of virtual machines: what these have.
     #[serde(default)]
     pub operations: Vec<OperationReport>,
 }
@@ -277,16 +277,22 @@ pub struct TlsReport {
     pub warnings: Vec<String>,
 }
 
-/// An operation of a mount.
+/// An operation of a mount, or of a disk of virtual machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationReport {
-    /// Its name in the FUSE protocol.
+    /// Its name in the FUSE protocol, or for a disk in the virtio protocol.
     pub operation: String,
     /// How often.
     pub ops: u64,
     /// How many of these failed, but for names and attributes that do not exist.
     pub errors: u64,
-    /// Sum of their latencies.
+    /// Of a disk: bytes of those that succeeded.
+    #[serde(default)]
+    pub bytes: u64,
+    /// How many were timed: of a mount all.
+    #[serde(default)]
+    pub timed_ops: u64,
+    /// Sum of the latencies of these.
     pub latency_ns_sum: u64,
 }
 

@@ -102,12 +102,13 @@ impl Services {
         chosen.filter_map(|service| service.users()).collect()
     }
 
-    /// Counters, a row for each dataset.
+    /// Counters, a row for each dataset; requests to all its sockets together.
     pub(crate) fn io(&self) -> Vec<IoRow> {
         let mut rows: Vec<IoRow> = Vec::new();
         for row in lock(&self.all).iter().filter_map(|service| service.io()) {
-            if rows.iter().all(|known| known.name != row.name) {
-                rows.push(row);
+            match rows.iter_mut().find(|known| known.name == row.name) {
+                Some(known) => known.add_requests(row.requests),
+                None => rows.push(row),
             }
         }
         rows

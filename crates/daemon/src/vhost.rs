@@ -11,17 +11,17 @@ use std::time::Duration;
 use fastness_base::{ErrorKind, chain};
 use fastness_nbd::{Endpoint, Listener};
 use fastness_store::{Attached, DatasetId, Outcome};
-use fastness_vhost_user::{Disk, DiskError, Options, Server};
+use fastness_vhost_user::{Disk, DiskError, Options, RequestStats, Server};
 use fastness_zvol::{Volume, VolumeError};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::error::bind_kind;
-use crate::io_report::IoRow;
+use crate::io_report::{IoCounters, IoRow, RequestCounters};
 use crate::journal::Journal;
 use crate::protocol::Failure;
-use crate::report::{Address, ServedReport};
+use crate::report::{Address, OperationReport, ServedReport};
 use crate::service::Service;
-use crate::status::volume_row;
+use crate::status::{buckets, volume_row};
 
 /// A volume as a disk: only translates requests and errors.
 struct VolumeDisk {
@@ -164,6 +164,20 @@ fn accept(listener: &Listener, woken: &UnixStream, server: &Server, note: &dyn F
     }
 }
 
+fn request(stats: &RequestStats) -> RequestCounters {
+    let &RequestStats { request, ops, bytes, errors, latency_ns_sum, ref latencies } = stats;
+    let latencies = buckets(latencies);
+    let timed_ops = latencies.iter().map(|bucket| bucket.ops).sum();
+    let counters = IoCounters { ops, bytes, errors, timed_ops, latency_ns_sum, latencies };
+    RequestCounters { request: request.to_owned(), counters }
+}
+
+fn operation(stats: &RequestStats) -> OperationReport {
+    let RequestCounters { request, counters } = request(stats);
+    let IoCounters { ops, bytes, errors, timed_ops, latency_ns_sum, .. } = counters;
+    OperationReport { operation: request, ops, errors, bytes, timed_ops, latency_ns_sum }
+}
+
 impl Service for VhostService {
     fn dataset(&self) -> Option<DatasetId> {
         Some(self.disk.volume.dataset())
@@ -174,7 +188,8 @@ impl Service for VhostService {
     }
 
     fn io(&self) -> Option<IoRow> {
-        Some(volume_row(&*self.disk.volume.get()?))
+        let requests = self.server.stats().iter().map(request).collect();
+        Some(IoRow { requests, ..volume_row(&*self.disk.volume.get()?) })
     }
 
     fn users(&self) -> Option<String> {
@@ -206,7 +221,7 @@ impl Service for VhostService {
             is_read_only: self.disk.is_read_only(),
             clients: u64::from(self.server.has_client()),
             tls: None,
-            operations: Vec::new(),
+            operations: self.server.stats().iter().map(operation).collect(),
         }
     }
 }

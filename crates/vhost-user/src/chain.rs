@@ -5,20 +5,35 @@ use fastness_pmem::OutOfRange;
 use crate::memory::{Memory, Place};
 use crate::ring::{RingError, SIZE_MAX};
 
-const NEXT: u16 = 1;
-const WRITE: u16 = 2;
-const INDIRECT: u16 = 4;
-const DESCRIPTOR_BYTES: u64 = 16;
+/// Another descriptor follows.
+pub const NEXT: u16 = 1;
+/// The device writes to the buffer.
+pub const WRITE: u16 = 2;
+/// The buffer is a table of descriptors.
+pub const INDIRECT: u16 = 4;
+pub(crate) const DESCRIPTOR_BYTES: u64 = 16;
 
-/// A descriptor. Source: VIRTIO 1.2, 2.7.5.
-struct Descriptor {
-    address: u64,
-    len: u32,
-    flags: u16,
-    next: u16,
+/// A descriptor. Layout, little-endian: as the fields. Source: VIRTIO 1.2, 2.7.5.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Address of the buffer that the guest uses.
+    pub address: u64,
+    /// Length of the buffer in bytes.
+    pub len: u32,
+    /// [`NEXT`], [`WRITE`], [`INDIRECT`].
+    pub flags: u16,
+    /// The descriptor that follows.
+    pub next: u16,
 }
 
 impl Descriptor {
+    pub(crate) fn encode(self) -> [u8; 16] {
+        let [a0, a1, a2, a3, a4, a5, a6, a7] = self.address.to_le_bytes();
+        let ([l0, l1, l2, l3], [f0, f1]) = (self.len.to_le_bytes(), self.flags.to_le_bytes());
+        let [n0, n1] = self.next.to_le_bytes();
+        [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, f0, f1, n0, n1]
+    }
+
     fn decode(bytes: [u8; 16]) -> Descriptor {
         let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, f0, f1, n0, n1] = bytes;
         Descriptor {

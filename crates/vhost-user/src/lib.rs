@@ -36,6 +36,7 @@
 
 mod buffer;
 mod chain;
+pub mod client;
 mod config;
 mod disk;
 mod inflight;
@@ -50,10 +51,13 @@ mod ring;
 mod server;
 mod session;
 mod socket;
+mod stats;
 mod thread;
 
+pub use chain::{Descriptor, INDIRECT, NEXT, WRITE};
 pub use disk::{Disk, DiskError};
 pub use message::ProtocolError;
 pub use options::Options;
 pub use poll::Polling;
 pub use server::Server;
+pub use stats::RequestStats;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use fastness_sync::{Condvar, Mutex, lock};
@@ -15,6 +16,7 @@ use crate::memory::{Memory, Place};
 use crate::pace::Pace;
 use crate::request::Request;
 use crate::ring::{Ring, RingError};
+use crate::stats::Counters;
 
 /// What the queues of a session share.
 pub(crate) struct Shared {
@@ -30,10 +32,18 @@ struct Progress {
     table: Option<Table>,
 }
 
+/// A chain whose request was taken and counted.
+#[derive(Clone, Copy)]
+pub(crate) struct Job {
+    pub(crate) head: u16,
+    /// Since when, if it is timed.
+    pub(crate) timer: Option<Instant>,
+}
+
 /// Chains that helpers are to carry out.
 #[derive(Default)]
 pub(crate) struct Jobs {
-    pub(crate) heads: VecDeque<u16>,
+    pub(crate) waiting: VecDeque<Job>,
     /// Helpers that wait for one.
     pub(crate) idle: usize,
     pub(crate) is_over: bool,
@@ -48,6 +58,7 @@ pub(crate) struct Queue {
     /// Written to when the driver wants to be called.
     pub(crate) call: ArcSwapOption<OwnedFd>,
     pub(crate) pace: Pace,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) jobs: Mutex<Jobs>,
     pub(crate) wake: Condvar,
 }
@@ -58,6 +69,7 @@ impl Queue {
         shared: Arc<Shared>,
         mut ring: Ring,
         mut table: Option<Table>,
+        counters: Arc<Counters>,
     ) -> Result<(Queue, Vec<u16>), RingError> {
         let mut again = Vec::new();
         if let Some(table) = &mut table {
@@ -74,6 +86,7 @@ impl Queue {
             size,
             call: ArcSwapOption::empty(),
             pace: Pace::default(),
+            counters,
             jobs: Mutex::default(),
             wake: Condvar::new(),
         };
@@ -114,23 +127,24 @@ impl Queue {
     /// Carries out the request whose chain is in `buffer`, and answers it.
     pub(crate) fn carry_out(
         &self,
-        head: u16,
+        Job { head, timer }: Job,
         request: Request,
         buffer: &mut Buffer,
     ) -> Result<(), RingError> {
         let Shared { disk, memory, is_write_through } = &*self.shared;
         let memory = memory.load();
         let is_write_through = is_write_through.load(Ordering::Relaxed);
-        let len =
+        let done =
             self.pace.time(request.kind, || request.carry_out(&**disk, &memory, buffer, is_write_through))?;
         if memory.is_lost() {
             return Err(RingError::Lost);
         }
+        self.counters.end(request.kind, timer, &done);
         let Progress { ring, table } = &mut *lock(&self.progress);
         if let Some(table) = table {
             table.answer(head)?;
         }
-        ring.put(head, len)?;
+        ring.put(head, done.len)?;
         if let Some(table) = table {
             table.answered(head, ring.used_index()?)?;
         }

@@ -28,7 +28,34 @@ pub(crate) enum Kind {
     Unknown,
 }
 
+/// What a request came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// Bytes that were written to the chain.
+    pub(crate) len: u32,
+    pub(crate) has_failed: bool,
+    /// Bytes that were read, written, discarded or zeroed.
+    pub(crate) bytes: u64,
+}
+
 impl Kind {
+    /// In the order of their numbers here.
+    pub(crate) const ALL: [Kind; 7] =
+        [Kind::Read, Kind::Write, Kind::Flush, Kind::Serial, Kind::Discard, Kind::WriteZeroes, Kind::Unknown];
+
+    /// As in the protocol, in lower case.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Flush => "flush",
+            Kind::Serial => "get_id",
+            Kind::Discard => "discard",
+            Kind::WriteZeroes => "write_zeroes",
+            Kind::Unknown => "unknown",
+        }
+    }
+
     fn of(number: u32) -> Kind {
         match number {
             0 => Kind::Read,
@@ -67,25 +94,30 @@ impl Request {
         Ok(Request { kind: Kind::of(u32::from_le_bytes([k0, k1, k2, k3])), offset })
     }
 
-    /// Carries it out and stores the answer; returns the number of bytes that were written to the chain.
+    /// Carries it out and stores the answer.
     pub(crate) fn carry_out(
         &self,
         disk: &dyn Disk,
         memory: &Memory,
         buffer: &mut Buffer,
         is_write_through: bool,
-    ) -> Result<u32, RingError> {
+    ) -> Result<Done, RingError> {
         let work = AssertUnwindSafe(|| self.run(disk, memory, buffer, is_write_through));
         // A disk that panics has failed; the panic was reported.
         let outcome = catch_unwind(work).unwrap_or(Ok(Err(DiskError::Io)))?;
-        let (status, written) = match outcome {
-            Ok(written) => (STATUS_OK, written),
+        let (status, bytes) = match outcome {
+            Ok(bytes) => (STATUS_OK, bytes),
             Err(DiskError::Io) => (STATUS_IO_ERROR, 0),
             Err(DiskError::Unsupported) => (STATUS_UNSUPPORTED, 0),
         };
         let writable = &buffer.chain.writable;
         writable.write(memory, writable.len() - 1, &[status])?;
-        Ok(u32::try_from(written + 1).unwrap_or(u32::MAX))
+        let written = match self.kind {
+            Kind::Read | Kind::Serial => bytes,
+            _ => 0,
+        };
+        let len = u32::try_from(written + 1).unwrap_or(u32::MAX);
+        Ok(Done { len, has_failed: status != STATUS_OK, bytes })
     }
 
     /// Whether `len` bytes at `offset` are whole sectors of the disk.
@@ -95,7 +127,8 @@ impl Request {
         if end <= size && len.is_multiple_of(SECTOR_BYTES) { Ok(()) } else { Err(DiskError::Io) }
     }
 
-    /// The outer error is the chain's, the inner one the disk's.
+    /// Bytes that were read, written, discarded or zeroed. The outer error is the chain's, the inner one the
+    /// disk's.
     fn run(
         &self,
         disk: &dyn Disk,
@@ -171,7 +204,7 @@ impl Request {
             }
             done += data.len() as u64;
         }
-        Ok(Ok(0))
+        Ok(Ok(len))
     }
 
     fn ranges(
@@ -190,15 +223,18 @@ impl Request {
         }
         let (chain, segments) = buffer.parts(len);
         chain.readable.read(memory, HEADER_BYTES, segments)?;
+        let mut bytes = 0;
         for segment in segments.as_chunks::<16>().0 {
-            if let Err(error) = self.range(disk, segment, is_write_through) {
-                return Ok(Err(error));
+            match self.range(disk, segment, is_write_through) {
+                Ok(len) => bytes += len,
+                Err(error) => return Ok(Err(error)),
             }
         }
-        Ok(Ok(0))
+        Ok(Ok(bytes))
     }
 
-    fn range(&self, disk: &dyn Disk, segment: &[u8; 16], is_write_through: bool) -> Result<(), DiskError> {
+    /// Returns the length of the range.
+    fn range(&self, disk: &dyn Disk, segment: &[u8; 16], is_write_through: bool) -> Result<u64, DiskError> {
         let [s0, s1, s2, s3, s4, s5, s6, s7, n0, n1, n2, n3, f @ ..] = *segment;
         let sector = u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]);
         let (sectors, flags) = (u32::from_le_bytes([n0, n1, n2, n3]), u32::from_le_bytes(f));
@@ -214,9 +250,10 @@ impl Request {
         let len = u64::from(sectors) * SECTOR_BYTES;
         Request::fits(disk, offset, len)?;
         match self.kind {
-            _ if len == 0 => Ok(()),
-            Kind::Discard => disk.discard(offset, len),
-            _ => disk.write_zeroes(offset, len, is_write_through),
+            _ if len == 0 => {}
+            Kind::Discard => disk.discard(offset, len)?,
+            _ => disk.write_zeroes(offset, len, is_write_through)?,
         }
+        Ok(len)
     }
 }

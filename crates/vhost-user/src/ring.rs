@@ -17,8 +17,10 @@ use crate::memory::{Memory, Place};
 /// Most entries of a queue.
 pub(crate) const SIZE_MAX: u16 = 1024;
 
-const NO_INTERRUPT: u16 = 1;
-const NO_NOTIFY: u16 = 1;
+/// The driver's flag: it does not sleep.
+pub(crate) const NO_INTERRUPT: u16 = 1;
+/// The device's flag: it does not sleep.
+pub(crate) const NO_NOTIFY: u16 = 1;
 
 /// Where the three parts are, as addresses of the front end.
 #[derive(Debug, Clone, Copy, Default)]

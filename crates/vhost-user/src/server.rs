@@ -11,6 +11,7 @@ use crate::disk::Disk;
 use crate::message::ProtocolError;
 use crate::options::Options;
 use crate::session::{Channel, Session, config_changed};
+use crate::stats::{Counters, RequestStats, sum};
 use crate::thread::Note;
 
 /// A disk, and the front end that is connected.
@@ -23,6 +24,8 @@ pub struct Server {
     /// To disconnect the front end.
     client: Mutex<Option<UnixStream>>,
     channel: Channel,
+    /// Of each queue, whichever front end uses it.
+    counters: Vec<Arc<Counters>>,
     is_down: AtomicBool,
 }
 
@@ -40,6 +43,7 @@ impl Server {
             note: Arc::new(note),
             client: Mutex::default(),
             channel: Channel::default(),
+            counters: (0..options.queues).map(|_| Arc::default()).collect(),
             is_down: AtomicBool::new(false),
         }
     }
@@ -54,7 +58,8 @@ impl Server {
             Ok(())
         } else {
             let (disk, note) = (self.disk.clone(), self.note.clone());
-            Session::new(stream, disk, self.options, note, self.channel.clone()).run()
+            let (channel, counters) = (self.channel.clone(), self.counters.clone());
+            Session::new(stream, disk, self.options, note, channel, counters).run()
         };
         (*lock(&self.channel), *lock(&self.client)) = (None, None);
         if self.is_down.load(Ordering::SeqCst) { Ok(()) } else { outcome }
@@ -63,6 +68,11 @@ impl Server {
     /// Whether a front end is connected.
     pub fn has_client(&self) -> bool {
         lock(&self.client).is_some()
+    }
+
+    /// What front ends have asked for since the server was made, for each kind of request that there was.
+    pub fn stats(&self) -> Vec<RequestStats> {
+        sum(self.counters.iter().map(|counters| &**counters))
     }
 
     /// Tells a virtual machine that the size of its disk has changed.

@@ -19,6 +19,7 @@ use crate::options::Options;
 use crate::queue::{Queue, Shared};
 use crate::ring::{Addresses, Ring, SIZE_MAX};
 use crate::socket;
+use crate::stats::Counters;
 use crate::thread::{Note, Running};
 
 const PROTOCOL_FEATURES: u64 = protocol::MQ
@@ -66,6 +67,8 @@ pub(crate) struct Session {
     queues: Vec<Setup>,
     inflight: Option<Inflight>,
     channel: Channel,
+    /// Of each queue.
+    counters: Vec<Arc<Counters>>,
 }
 
 impl Drop for Session {
@@ -93,6 +96,7 @@ impl Session {
         options: Options,
         note: Note,
         channel: Channel,
+        counters: Vec<Arc<Counters>>,
     ) -> Session {
         let memory = ArcSwap::from_pointee(Memory::default());
         let shared = Arc::new(Shared { disk, memory, is_write_through: AtomicBool::new(true) });
@@ -108,6 +112,7 @@ impl Session {
             queues,
             inflight: None,
             channel,
+            counters,
         }
     }
 
@@ -336,7 +341,7 @@ impl Session {
                 continue;
             };
             let table = self.inflight.as_ref().and_then(|all| all.table(number as u16, setup.size));
-            let made = Queue::new(self.shared.clone(), ring, table);
+            let made = Queue::new(self.shared.clone(), ring, table, self.counters[number].clone());
             let (queue, again) =
                 made.map_err(|error| ProtocolError::message(front::SET_VRING_ADDR, error.to_string()))?;
             queue.call.store(setup.call.clone());

@@ -12,7 +12,7 @@ use rustix::io::retry_on_intr;
 
 use crate::buffer::Buffer;
 use crate::poll::{Poller, Polling};
-use crate::queue::Queue;
+use crate::queue::{Job, Queue};
 use crate::ring::RingError;
 
 /// Most requests of a queue that are in work at once.
@@ -96,7 +96,8 @@ impl Worker {
         let (mut buffer, mut poller) = (Buffer::default(), Poller::new(polling));
         for head in again {
             let request = self.queue.read(*head, &mut buffer)?;
-            self.queue.carry_out(*head, request, &mut buffer)?;
+            let job = Job { head: *head, timer: self.queue.counters.start(request.kind) };
+            self.queue.carry_out(job, request, &mut buffer)?;
         }
         // What a process before this one has answered may not have been told.
         self.queue.call()?;
@@ -123,11 +124,12 @@ impl Worker {
         while !self.stop.is_wanted() {
             let Some(head) = self.queue.take()? else { break };
             let request = self.queue.read(head, buffer)?;
+            let job = Job { head, timer: self.queue.counters.start(request.kind) };
             if self.queue.pace.is_slow(request.kind) && self.queue.has_next()? {
-                self.hand_over(head);
+                self.hand_over(job);
                 continue;
             }
-            self.queue.carry_out(head, request, buffer)?;
+            self.queue.carry_out(job, request, buffer)?;
             answers += 1;
             if answers == ANSWERS_MAX {
                 self.queue.call()?;
@@ -138,11 +140,11 @@ impl Worker {
     }
 
     /// Lets a helper carry out a chain.
-    fn hand_over(&mut self, head: u16) {
+    fn hand_over(&mut self, job: Job) {
         let is_short = {
             let mut jobs = lock(&self.queue.jobs);
-            jobs.heads.push_back(head);
-            jobs.idle < jobs.heads.len()
+            jobs.waiting.push_back(job);
+            jobs.idle < jobs.waiting.len()
         };
         if is_short && self.helpers.len() < HELPERS_MAX {
             let (queue, note) = (self.queue.clone(), self.note.clone());
@@ -172,10 +174,10 @@ impl Worker {
 }
 
 fn help_once(queue: &Queue) -> Result<(), RingError> {
-    let Some(head) = lock(&queue.jobs).heads.pop_front() else { return Ok(()) };
+    let Some(job) = lock(&queue.jobs).waiting.pop_front() else { return Ok(()) };
     let mut buffer = Buffer::default();
-    let request = queue.read(head, &mut buffer)?;
-    queue.carry_out(head, request, &mut buffer)?;
+    let request = queue.read(job.head, &mut buffer)?;
+    queue.carry_out(job, request, &mut buffer)?;
     queue.call()
 }
 
@@ -184,9 +186,9 @@ fn help(queue: &Queue) -> Result<(), RingError> {
     let mut buffer = Buffer::default();
     loop {
         let mut jobs = lock(&queue.jobs);
-        let head = loop {
-            if let Some(head) = jobs.heads.pop_front() {
-                break head;
+        let job = loop {
+            if let Some(job) = jobs.waiting.pop_front() {
+                break job;
             }
             if jobs.is_over {
                 return Ok(());
@@ -196,8 +198,8 @@ fn help(queue: &Queue) -> Result<(), RingError> {
             jobs.idle -= 1;
         };
         drop(jobs);
-        let request = queue.read(head, &mut buffer)?;
-        queue.carry_out(head, request, &mut buffer)?;
+        let request = queue.read(job.head, &mut buffer)?;
+        queue.carry_out(job, request, &mut buffer)?;
         queue.call()?;
     }
 }

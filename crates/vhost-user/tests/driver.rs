@@ -90,6 +90,70 @@ fn ranges_are_discarded_and_zeroed() {
     assert_eq!(driver.answers(0, 1), [(3, -libc::EIO)]);
 }
 
+/// Of the server, by kind: requests, bytes, errors, how many were timed.
+fn counted(bench: &Bench, request: &str) -> (u64, u64, u64, u64) {
+    let stats = bench.server.stats();
+    let of = stats.iter().find(|of| of.request == request);
+    of.map_or((0, 0, 0, 0), |of| {
+        let timed = of.latencies.iter().map(|bucket| bucket.count()).sum();
+        (of.ops, of.bytes, of.errors, timed)
+    })
+}
+
+#[test]
+fn each_request_is_counted_with_its_bytes_and_errors_before_it_is_answered() {
+    let bench = Bench::new(Ram::new(MIB));
+    assert!(bench.server.stats().is_empty());
+    let mut driver = bench.driver(all_features(), 2, 128);
+    for round in 0..33 {
+        assert_eq!(driver.write(round * 4096, 1, 4096), 0);
+        assert_eq!(counted(&bench, "write").0, round + 1);
+    }
+    assert!(driver.write(MIB as u64, 1, 512) < 0);
+    driver.submit(1, 0, 0, 1, 512, 5);
+    assert_eq!(driver.answers(1, 1), [(5, 0)]);
+    assert_eq!(driver.read(0, 8192).unwrap().len(), 8192);
+    for _ in 0..3 {
+        assert_eq!(driver.flush(), 0);
+    }
+    driver.queues[0].write_zeroes(4096, 8192, true, 1).unwrap();
+    assert_eq!(driver.answers(0, 1), [(1, 0)]);
+    driver.queues[0].discard(8192, 4096, 2).unwrap();
+    assert_eq!(driver.answers(0, 1), [(2, 0)]);
+    // Of one queue 34 writes, of the other one: one in 16 of each.
+    let seen = ["read", "write", "flush", "write_zeroes", "discard", "get_id", "unknown"];
+    let seen = seen.map(|request| counted(&bench, request));
+    let writes = (35, 33 * 4096 + 512, 1, 4);
+    let others = [(1, 8192, 0, 1), writes, (3, 0, 0, 3), (1, 8192, 0, 1), (1, 4096, 0, 1)];
+    assert_eq!(seen[..5], others);
+    assert_eq!(seen[5..], [(0, 0, 0, 0); 2]);
+    // The next front end's are added.
+    drop(driver);
+    assert_eq!(bench.driver(all_features(), 1, 128).flush(), 0);
+    assert_eq!(counted(&bench, "flush"), (4, 0, 0, 4));
+}
+
+#[test]
+fn a_latency_includes_the_wait_for_a_thread() {
+    let bench = Bench::new(Ram::new(MIB));
+    let mut driver = bench.driver(all_features(), 1, 256);
+    *bench.disk.pause.lock().unwrap() = Duration::from_millis(5);
+    // The first ones teach it; then four times as many as there are threads.
+    for _ in 0..32 {
+        assert_eq!(driver.write(0, 1, 512), 0);
+    }
+    for slot in 0..80 {
+        driver.submit(0, slot as u64 * 512, slot * 512, slot as u8, 512, slot);
+    }
+    assert_eq!(driver.answers(0, 80).len(), 80);
+    let stats = bench.server.stats();
+    let [writes] = &stats[..] else { panic!("{stats:?}") };
+    assert_eq!(writes.ops, 112);
+    let longest = writes.latencies.iter().filter(|bucket| bucket.count() > 0).last().unwrap().end();
+    assert!(longest >= 15_000_000, "{longest} ns");
+    assert!(writes.latency_ns_sum >= longest);
+}
+
 #[test]
 fn many_requests_on_several_queues_all_have_an_answer() {
     let bench = Bench::new(Ram::new(16 * MIB));

@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fastness_pmem::ForeignMemory;
-use support::front::{DATA, Front, INDIRECT, MEMORY_BYTES, NEXT, SIZE, USER, WRITE};
+use fastness_vhost_user::client::USER;
+use fastness_vhost_user::{INDIRECT, NEXT, Options, Polling, WRITE};
+use support::front::{DATA, Front, MEMORY_BYTES, SIZE};
 use support::{Bench, Ram};
 
 const MIB: usize = 1 << 20;
@@ -46,9 +48,9 @@ fn what_a_dead_server_has_not_answered_is_carried_out_again_in_its_order() {
     let stale = front.request(6, 1, 8, 9);
     let (first, second) = (front.request(3, 1, 1, 1), front.request(0, 1, 1, 2));
     front.offer(0, &[6, 3, 0]);
-    front.memory.half(0x2002).unwrap().store(1, Ordering::Release);
+    front.memory().half(0x2002).unwrap().store(1, Ordering::Release);
 
-    assert_eq!(front.ask(32, &described, &[file.as_fd()]), Some(0));
+    assert_eq!(front.ask(32, &described, &[file.as_fd()]).unwrap(), 0);
     front.start(1);
     front.wait_used(3);
     assert_eq!((front.byte(first), front.byte(second)), (0, 0));
@@ -71,7 +73,7 @@ fn a_request_in_work_is_in_the_table_and_one_with_an_answer_is_not() {
     let front = Front::connect(&bench.path);
     front.negotiate();
     let (table, file, described) = inflight(&front);
-    assert_eq!(front.ask(32, &described, &[file.as_fd()]), Some(0));
+    assert_eq!(front.ask(32, &described, &[file.as_fd()]).unwrap(), 0);
     *bench.disk.pause.lock().unwrap() = Duration::from_millis(200);
     front.start(0);
     front.request(3, 1, 1, 1);
@@ -81,11 +83,57 @@ fn a_request_in_work_is_in_the_table_and_one_with_an_answer_is_not() {
     while entry() == 0 {
         assert!(begun.elapsed() < Duration::from_secs(20), "it was never noted");
     }
-    assert_eq!(front.used_index(), 0, "noted before it is answered");
+    assert_eq!(front.used_index().unwrap(), 0, "noted before it is answered");
     front.wait_used(1);
     // The note of the answer comes after the answer.
     while entry() != 0 {
         assert!(begun.elapsed() < Duration::from_secs(20), "its answer was never noted");
+    }
+}
+
+/// With a server that looks for requests, and with one that never does.
+#[test]
+fn a_front_end_that_kicks_and_sleeps_only_when_it_must_has_every_answer() {
+    let never = Polling { longest: Duration::ZERO, vain_percent: 0 };
+    for polling in [Polling::default(), never] {
+        let bench = Bench::with(Ram::new(MIB), Options { polling, ..Options::default() });
+        let front = Front::connect(&bench.path);
+        front.negotiate();
+        front.keep_inflight().unwrap();
+        front.start(0);
+        for round in 0..2000_u16 {
+            let status = front.request(0, 1, u64::from(round % 64), round as u8);
+            front.put_available(round, 0).unwrap();
+            front.publish(round + 1).unwrap();
+            front.kick_if_wanted().unwrap();
+            while front.used_index().unwrap() != round + 1 {
+                front.want_call(true).unwrap();
+                let has_answer = front.used_index().unwrap() == round + 1;
+                assert!(has_answer || front.sleep_for(Duration::from_secs(20)).unwrap(), "round {round}");
+                front.want_call(false).unwrap();
+            }
+            assert_eq!((front.used(round).unwrap(), front.byte(status)), (0, 0));
+            assert_eq!(bench.disk.bytes.read().unwrap()[usize::from(round % 64) * 512], round as u8);
+        }
+        assert!(bench.notes.lock().unwrap().is_empty(), "{:?}", bench.notes);
+    }
+}
+
+/// One that is not known, and one for the serial number without room for it.
+#[test]
+fn requests_that_cannot_be_carried_out_are_counted_as_errors() {
+    let bench = Bench::new(Ram::new(MIB));
+    let front = Front::connect(&bench.path);
+    front.negotiate();
+    front.start(0);
+    for (round, (kind, status, name)) in (0..).zip([(99, 2, "unknown"), (8, 1, "get_id")]) {
+        let answer = front.request(0, kind, 0, 1);
+        front.offer(round, &[0]);
+        front.wait_used(round + 1);
+        assert_eq!(front.byte(answer), status, "{name}");
+        let stats = bench.server.stats();
+        let of = stats.iter().find(|of| of.request == name).unwrap_or_else(|| panic!("{stats:?}"));
+        assert_eq!((of.ops, of.errors, of.bytes), (1, 1, 0), "{name}");
     }
 }
 
@@ -116,7 +164,7 @@ fn a_change_of_size_is_told() {
     let front = Front::connect(&bench.path);
     front.negotiate();
     let (mut ours, theirs) = UnixStream::pair().unwrap();
-    assert_eq!(front.ask(21, &0_u64.to_ne_bytes(), &[theirs.as_fd()]), Some(0));
+    assert_eq!(front.ask(21, &0_u64.to_ne_bytes(), &[theirs.as_fd()]).unwrap(), 0);
     bench.disk.bytes.write().unwrap().resize(2 * MIB, 0);
     bench.server.config_changed();
     let mut message = [0; 12];
@@ -202,7 +250,7 @@ fn a_queue_that_breaks_the_rules_is_stopped_and_the_others_go_on() {
         // A driver that starts anew is served.
         front.send(11, &[0; 8], &[]).unwrap();
         front.answer().unwrap();
-        front.memory.write(0x1000, &[0; 0x2000]).unwrap();
+        front.memory().write(0x1000, &[0; 0x2000]).unwrap();
         let status = front.request(0, 1, 3, 5);
         front.start(0);
         front.offer(0, &[0]);
@@ -218,7 +266,7 @@ fn a_head_outside_of_the_queue_is_in_no_table() {
     let front = Front::connect(&bench.path);
     front.negotiate();
     let (tables, file, described) = inflight(&front);
-    assert_eq!(front.ask(32, &described, &[file.as_fd()]), Some(0));
+    assert_eq!(front.ask(32, &described, &[file.as_fd()]).unwrap(), 0);
     front.start(0);
     let mut before = vec![0; (TABLE_BYTES.next_multiple_of(64) * u64::from(QUEUES)) as usize];
     tables.read(0, &mut before).unwrap();
@@ -260,11 +308,11 @@ fn messages_that_break_the_rules_are_refused() {
         front.negotiate();
         let file = front.memory_file();
         let files = if has_file { vec![file] } else { Vec::new() };
-        let answer = front.ask(request, &payload, &files);
+        let answer = front.ask(request, &payload, &files).ok();
         assert!(answer.is_none() || answer == Some(1), "{what}: {answer:?}");
         drop(front);
         let front = Front::connect(&bench.path);
-        assert!(front.ask(1, &[], &[]).is_some(), "{what}: the next one is not served");
+        assert!(front.ask(1, &[], &[]).is_ok(), "{what}: the next one is not served");
     }
 }
 
@@ -286,13 +334,13 @@ fn bytes_without_a_sense_do_no_harm() {
         }
         for _ in 0..random(8) + 1 {
             let payload: Vec<u8> = (0..random(64)).map(|_| random(4) as u8 * random(86) as u8).collect();
-            let files = [front.memory_file(), front.kick.as_fd()];
+            let files = [front.memory_file(), front.kick_event()];
             let files = &files[..random(3) as usize];
             if front.send(random(42) as u32, &payload, files).is_err() {
                 break;
             }
             let ring: Vec<u8> = (0..256).map(|_| random(256) as u8 & random(256) as u8).collect();
-            front.memory.write(random(0x2100), &ring).unwrap();
+            front.memory().write(random(0x2100), &ring).unwrap();
             front.offer_up_to(random(20) as u16);
         }
     }

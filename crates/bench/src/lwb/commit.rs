@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Instant;
 
-use fastness_blkdev::{AlignedBuf, BlockDevice, FileDevice};
+use fastness_blkdev::{AlignedBuf, BlockDevice};
 use fastness_lwb::{DeviceSpace, Log, Options as LogOptions, Txg};
 
 use crate::error::Result;
@@ -11,7 +11,7 @@ use crate::measure::{Spread, by_turns, in_parallel};
 use crate::pool::{Place, noise};
 use crate::{Options, Row};
 
-const DISK_BYTES: u64 = 256 << 20;
+pub(crate) const DISK_BYTES: u64 = 256 << 20;
 
 /// Latencies of one side, in ns.
 #[derive(Default)]
@@ -29,15 +29,34 @@ impl Latencies {
     }
 }
 
-pub(super) fn row(
-    place: &Place,
-    options: Options,
-    threads: usize,
-    bytes: usize,
-    goal: Option<f64>,
-) -> Result<Row> {
+/// What commits, and in what pieces.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) threads: usize,
+    /// Of a record.
+    pub(crate) bytes: usize,
+    pub(crate) goal: Option<f64>,
+}
+
+pub(super) fn row(place: &Place, options: Options, load: Load) -> Result<Row> {
     let raw = place.written_file("lwb.raw", DISK_BYTES)?;
     let disk = place.written_file("lwb.log", DISK_BYTES)?;
+    let row = of_disks(raw, disk, &place.medium(), options, load)?;
+    place.remove("lwb.raw")?;
+    place.remove("lwb.log")?;
+    Ok(row)
+}
+
+/// Threads that write to `raw` and flush it themselves, by turns with as many that commit to a log on `disk`.
+/// Each device has [`DISK_BYTES`].
+pub(crate) fn of_disks<D: BlockDevice>(
+    raw: D,
+    disk: D,
+    medium: &str,
+    options: Options,
+    load: Load,
+) -> Result<Row> {
+    let Load { threads, bytes, goal } = load;
     let log = Log::new(DeviceSpace::new(disk, 0..DISK_BYTES)?, Txg(0), LogOptions::default());
     let record = noise(bytes, 5);
     let per_thread = if options.quick { 20 } else { 50 };
@@ -70,9 +89,6 @@ pub(super) fn row(
         },
     )?;
     let status = log.status();
-    drop((raw, log));
-    place.remove("lwb.raw")?;
-    place.remove("lwb.log")?;
     let per_second = |times: &[f64]| 1e9 / Spread::of(times.to_vec()).median;
     let records = status.commits as f64;
     Ok(Row {
@@ -84,7 +100,7 @@ pub(super) fn row(
         value: Some(per_second(&pair.b)),
         unit: "commits/s",
         baseline: Some(format!("as many threads, pwrite + fdatasync, {:.0}", per_second(&pair.a))),
-        medium: place.medium(),
+        medium: medium.to_owned(),
         threads,
         p50_ns: Some(latencies.quantile(0.5)),
         p99_ns: Some(latencies.quantile(0.99)),
@@ -93,14 +109,14 @@ pub(super) fn row(
 }
 
 /// A txg syncs: blocks of records before it become free.
-fn sync(log: &Log<DeviceSpace<FileDevice>>, txg: &mut u64) {
+fn sync<D: BlockDevice>(log: &Log<DeviceSpace<D>>, txg: &mut u64) {
     let _header = log.sync_header(Txg(*txg));
     log.synced(Txg(*txg));
     *txg += 1;
 }
 
 /// The floor: whole blocks at places of the thread's own.
-fn write_alone(raw: &FileDevice, record: &[u8], thread: usize, turn: u64, count: usize) -> Result<()> {
+fn write_alone<D: BlockDevice>(raw: &D, record: &[u8], thread: usize, turn: u64, count: usize) -> Result<()> {
     const BLOCK_BYTES: usize = 4096;
     const RANGE_BYTES: u64 = 4 << 20;
     let mut block = AlignedBuf::zeroed(record.len().next_multiple_of(BLOCK_BYTES), BLOCK_BYTES);

@@ -32,7 +32,7 @@ fn filled(place: &Place, len_bytes: u64, cache_bytes: u64) -> Result<(fastness_s
 
 /// Twice: alone, as the goal is a time, and by turns with a copy, whose memory then takes the CPU's caches
 /// away.
-fn cached(place: &Place, options: Options) -> Result<Vec<Row>> {
+pub(super) fn cached(place: &Place, options: Options) -> Result<Vec<Row>> {
     let (pool, object) = filled(place, CACHED_BYTES, CACHED_BYTES * 2)?;
     let mut buf = vec![0; BLOCK_BYTES];
     let blocks = CACHED_BYTES / BLOCK_BYTES as u64;

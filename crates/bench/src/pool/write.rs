@@ -74,11 +74,25 @@ impl Copier {
 }
 
 pub(super) fn rows(place: &Place, options: Options) -> Result<Vec<Row>> {
+    let mut rows = in_a_pool(place, |pool| {
+        let mut rows = vec![one_thread(pool, options)?];
+        rows.extend(two_threads(pool, options)?);
+        Ok(rows)
+    })?;
+    rows.push(Row { medium: place.medium(), ..two_copiers(options)? });
+    Ok(rows)
+}
+
+/// The first row alone: one thread.
+pub(super) fn row(place: &Place, options: Options) -> Result<Row> {
+    let mut rows = in_a_pool(place, |pool| Ok(vec![one_thread(pool, options)?]))?;
+    Ok(rows.remove(0))
+}
+
+fn in_a_pool(place: &Place, rows: impl FnOnce(&Pool) -> Result<Vec<Row>>) -> Result<Vec<Row>> {
     // Twice what is written between two syncs of two writers, and the space of the txg before.
     let pool = place.pool("write", 2 << 30, told_to(DIRTY_MAX_BYTES))?;
-    let mut rows = vec![one_thread(&pool, options)?];
-    rows.extend(two_threads(&pool, options)?);
-    rows.push(two_copiers(options)?);
+    let rows = rows(&pool)?;
     drop(pool);
     place.remove("write")?;
     Ok(rows.into_iter().map(|row| Row { medium: place.medium(), ..row }).collect())

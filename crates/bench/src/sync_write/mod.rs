@@ -4,12 +4,14 @@
 //! *Floor*: header and body of the entry by plain non-temporal copies and the same two fences. *Upper bound*:
 //! the same writes under `sync=disabled`. Pages of the region are mapped before anything is timed, and every
 //! row begins with volumes that were written before. Txgs sync between turns, not beside them, but for the
-//! rows that say so.
+//! rows that say so. Writes and reads that need no log, the block log on a simulated disk, and the rows of
+//! `fastness bench vhost-user` come last.
 //!
 //! The pool is a file in the folder that the variable `FASTNESS_BENCH_DIR` names, else in that for temporary
 //! files.
 
 mod beside;
+mod held;
 mod kinds;
 mod latency;
 pub(crate) mod one;
@@ -19,7 +21,8 @@ mod sustained;
 mod threads;
 
 use crate::error::Result;
-use crate::pool::Place;
+use crate::lwb::simulated::{self, Flushes};
+use crate::pool::{Place, in_memory};
 use crate::{Options, Row};
 use stack::{Memory, Site};
 
@@ -37,5 +40,10 @@ pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
     rows.push(beside::row(&site, options)?);
     rows.extend(sustained::rows(&site, options)?);
     rows.push(replay::row(&site, options)?);
+    rows.extend(held::rows(&site)?);
+    rows.push(simulated::row(options, 1000, Flushes::Exclusive, 8)?);
+    rows.extend(in_memory(&site.place, options)?);
+    drop(site);
+    rows.extend(crate::vhost_user::run(options)?);
     Ok(rows)
 }

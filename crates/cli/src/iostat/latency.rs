@@ -43,7 +43,8 @@ fn percentile(latencies: &[LatencyBucket], share: f64) -> Option<u64> {
         .map(|bucket| bucket.to_ns)
 }
 
-/// Operations on volumes and files, and requests of the kernel to mounts, since a sample, with their names.
+/// Operations on volumes and files, and requests to mounts and to disks of virtual machines, since a sample,
+/// with their names.
 fn operations<'a>(
     now: &'a IoReport,
     before: Option<&'a IoReport>,
@@ -62,7 +63,8 @@ fn operations<'a>(
         let requests = row.requests.iter().map(move |of| {
             let before = old.requests.iter().find(|old| old.request == of.request);
             let before = before.map(|old| old.counters.clone()).unwrap_or_default();
-            (format!("fuse {}", of.request), since(&of.counters, &before))
+            let protocol = if row.kind == "files" { "fuse" } else { "vhost" };
+            (format!("{protocol} {}", of.request), since(&of.counters, &before))
         });
         let each = each.map(|(operation, change)| (operation.to_owned(), change));
         let happened = each.into_iter().chain(requests).filter(|(_, change)| change.timed_ops > 0);

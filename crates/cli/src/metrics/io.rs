@@ -66,18 +66,34 @@ pub(super) fn of_operations(text: &mut Text, io: &[IoReport]) {
     each(text, &|text, labels, of| histogram(text, "fastness_operation_seconds", labels, of));
 }
 
-/// Latencies of what the kernel has asked mounts for.
+/// Latencies of what the kernel has asked mounts for, and all that virtual machines have asked disks for.
 pub(super) fn of_requests(text: &mut Text, io: &[IoReport]) {
-    const NAME: &str = "fastness_mount_request_seconds";
-    text.head(NAME, "histogram", "Latencies of requests of the kernel");
-    for report in io {
-        for row in &report.volumes {
-            for RequestCounters { request, counters } in &row.requests {
-                let labels = [("pool", &*report.pool), ("name", &*row.name), ("request", &**request)];
-                histogram(text, NAME, &labels, counters);
+    let each = |text: &mut Text, kind: &str, show: &dyn Fn(&mut Text, Labels<'_>, &IoCounters)| {
+        for report in io {
+            for row in report.volumes.iter().filter(|row| row.kind == kind) {
+                for RequestCounters { request, counters } in &row.requests {
+                    let labels = [("pool", &*report.pool), ("name", &*row.name), ("request", &**request)];
+                    show(text, &labels, counters);
+                }
             }
         }
+    };
+    const OF_MOUNTS: &str = "fastness_mount_request_seconds";
+    text.head(OF_MOUNTS, "histogram", "Latencies of requests of the kernel");
+    each(text, "files", &|text, labels, of| histogram(text, OF_MOUNTS, labels, of));
+    type Of = fn(&IoCounters) -> u64;
+    let counters: [(&str, &str, Of); 3] = [
+        ("fastness_vhost_requests_total", "Requests of virtual machines to their disks", |of| of.ops),
+        ("fastness_vhost_request_bytes_total", "Bytes of those that succeeded", |of| of.bytes),
+        ("fastness_vhost_request_errors_total", "Those that failed", |of| of.errors),
+    ];
+    for (name, help, value) in counters {
+        text.head(name, "counter", help);
+        each(text, "volume", &|text, labels, of| text.sample(name, labels, value(of)));
     }
+    const OF_DISKS: &str = "fastness_vhost_request_seconds";
+    text.head(OF_DISKS, "histogram", "Latencies of those that were timed");
+    each(text, "volume", &|text, labels, of| histogram(text, OF_DISKS, labels, of));
 }
 
 /// Devices have a sum and a count only.

@@ -207,6 +207,8 @@ impl Service for MountService {
             operation: stats.operation.to_lowercase(),
             ops: stats.count,
             errors: stats.errors,
+            bytes: 0,
+            timed_ops: stats.latencies.iter().map(|bucket| bucket.count()).sum(),
             latency_ns_sum: stats.total.as_nanos() as u64,
         });
         ServedReport {

@@ -105,7 +105,16 @@ impl<S: Space> Log<S> {
                 Ok(target) => target,
                 Err(step) => break step,
             };
-            if index.is_to_flush(seq) {
+            let company = index.gathers(self.counters.commits.load(Ordering::Relaxed));
+            // What they have committed goes into the flush that waited for them.
+            if company.is_none()
+                && index.gather.take().is_some()
+                && let Some(opened) = index.opened()
+            {
+                break Step::Close(opened);
+            }
+            let is_to_flush = index.is_to_flush(seq);
+            if is_to_flush && company.is_none() {
                 index = self.lead_flush(index);
                 *owes_flush = false;
                 continue;
@@ -113,16 +122,16 @@ impl<S: Space> Log<S> {
             let rest = if state == State::Opened {
                 let until = match deadline {
                     Some((of, until)) if of == seq => until,
-                    _ => now() + index.latency.timeout(self.options.timeout_percent),
+                    _ => now() + index.timeout(self.options.timeout_percent),
                 };
                 deadline = Some((seq, until));
                 let rest = until.saturating_duration_since(now());
                 if rest.is_zero() {
                     break Step::Close(seq);
                 }
-                Some(rest)
+                Some(company.map_or(rest, |company| rest.min(company)))
             } else {
-                None
+                company.filter(|_| is_to_flush)
             };
             index = sleep(index, seq, rest);
         };

@@ -2,14 +2,15 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use fastness_sync::Condvar;
+use fastness_sync::{Condvar, now};
 
 use crate::error::CommitError;
 use crate::format::{BLOCK_HEADER_BYTES, capacity};
 use crate::header::Chain;
 use crate::ids::{Ahead, BlockSeq, Extent, LogGuid, Lsn, Txg};
+use crate::log::pace::{Gather, Pace};
 use crate::log::predict::Latency;
 
 /// State of a block; the diagram is in `log`.
@@ -90,7 +91,11 @@ pub(super) struct Index {
     pub(super) covered: BlockSeq,
     /// Flushes in progress.
     pub(super) flushes: u32,
-    pub(super) flushes_max: u32,
+    /// How many flushes have begun.
+    pub(super) begun: u64,
+    pub(super) pace: Pace,
+    /// The next flush waits for threads that the last one woke.
+    pub(super) gather: Option<Gather>,
     /// Writes in progress.
     pub(super) in_flight: u32,
     pub(super) down: Option<Down>,
@@ -116,7 +121,9 @@ impl Index {
             seen: BlockSeq(0),
             covered: BlockSeq(0),
             flushes: 0,
-            flushes_max,
+            begun: 0,
+            pace: Pace::new(flushes_max),
+            gather: None,
             in_flight: 0,
             down: Some(Down { error: CommitError::NotStarted, from: BlockSeq(1) }),
             is_wanted: false,
@@ -245,12 +252,34 @@ impl Index {
     /// Whether a waiter of a block should flush: it is written, no flush serves it yet, and there are not too
     /// many flushes.
     pub(super) fn is_to_flush(&self, seq: BlockSeq) -> bool {
-        seq > self.covered && seq <= self.flushable() && self.flushes < self.flushes_max
+        seq > self.covered && seq <= self.flushable() && self.flushes < self.pace.flushes()
+    }
+
+    /// How long the next flush has to wait for threads that are about to commit; `None` if there are none, or
+    /// they are here. `commits`: the counter of commits.
+    pub(super) fn gathers(&mut self, commits: u64) -> Option<Duration> {
+        let gather = self.gather?;
+        let rest = gather.until.saturating_duration_since(now());
+        if rest.is_zero() || commits >= gather.commits {
+            return None;
+        }
+        Some(rest)
+    }
+
+    /// How long an open block waits for records of others.
+    pub(super) fn timeout(&self, percent: u32) -> Duration {
+        let is_flush_free = self.pace.is_overlapping() && self.flushes < self.pace.flushes();
+        if is_flush_free { Duration::ZERO } else { self.latency.timeout(percent) }
+    }
+
+    /// The block that takes records, if it has some.
+    pub(super) fn opened(&self) -> Option<BlockSeq> {
+        self.blocks.iter().rev().find(|block| block.state == State::Opened).map(|block| block.seq)
     }
 
     /// Wakes a waiter to flush what can be flushed, if there is one.
     pub(super) fn nudge(&mut self) {
-        if self.flushes >= self.flushes_max {
+        if self.flushes >= self.pace.flushes() {
             return;
         }
         let (from, to) = (self.covered.0 + 1, self.flushable().0);

@@ -27,6 +27,7 @@ mod flush;
 mod index;
 mod issue;
 mod issuer;
+mod pace;
 mod predict;
 mod queue;
 mod sync;
@@ -52,8 +53,8 @@ pub struct Options {
     /// How long an open block waits for more records under parallel load, in percent of a moving average of
     /// the time that a block takes from its write to its acknowledgement.
     pub timeout_percent: u32,
-    /// Maximum number of concurrent flushes. With fewer, each serves more blocks; with more, commits wait
-    /// less; the kernel merges flushes that coincide.
+    /// Maximum number of concurrent flushes. There are as many where they do not slow each other; where they
+    /// do, there is one at a time, which waits a moment for company.
     pub flushes_max: u32,
     /// Makes the guids of chains; each must be new.
     pub guid: fn() -> LogGuid,
@@ -61,7 +62,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { block_bytes_max: BLOCK_BYTES_MAX, timeout_percent: 10, flushes_max: 2, guid: random_guid }
+        Options { block_bytes_max: BLOCK_BYTES_MAX, timeout_percent: 10, flushes_max: 32, guid: random_guid }
     }
 }
 
@@ -149,7 +150,7 @@ impl<S: Space> Log<S> {
             options,
             issuer: Mutex::new(Issuer::new()),
             queue: Mutex::new(Queue::default()),
-            index: Mutex::new(Index::new(options.flushes_max.max(1))),
+            index: Mutex::new(Index::new(options.flushes_max)),
             assigned: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             synced: AtomicU64::new(synced.0),
