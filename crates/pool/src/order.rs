@@ -13,7 +13,7 @@
 //! | `hooks` | who is called with each txg | copied before the calls |
 //! | `namespace` | the tree of datasets | quotas and names look at datasets under it |
 //! | `objects` | a dataset's objects in memory | an object is opened once, not while its dataset goes |
-//! | `row`, `effective` | properties of a dataset | read for a moment, also under `namespace` and `objects` |
+//! | `row` | properties of a dataset | read for a moment, also under `namespace` and `objects` |
 //! | `rows` | a shard of a dataset's rows | a new layer is added to the list of its txg |
 //! | `settings` | properties and features of the pool | the same |
 //! | `changes` | what a txg has changed | lists of layers, and room that is charged to a txg |
@@ -39,7 +39,6 @@ pub(crate) const HOOKS: u8 = 5;
 pub(crate) const NAMESPACE: u8 = 6;
 pub(crate) const OBJECTS: u8 = 7;
 pub(crate) const ROW: u8 = 8;
-pub(crate) const EFFECTIVE: u8 = 9;
 pub(crate) const ROWS: u8 = 10;
 pub(crate) const SETTINGS: u8 = 11;
 pub(crate) const CHANGES: u8 = 12;

@@ -7,8 +7,9 @@ use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, Txg};
 use crate::metadata::tables::{DatasetKind, DatasetRow};
 use crate::namespace::add::New;
+use crate::namespace::effective::Effective;
 use crate::namespace::names::split;
-use crate::namespace::props::{Compression, LogBias, Property, SyncMode, Values};
+use crate::namespace::props::{Compression, LogBias, Property, SyncMode};
 use crate::namespace::settings::Feature;
 use crate::pool::{Pool, Tx};
 use crate::rows::layer::Rows;
@@ -52,7 +53,7 @@ impl DatasetCore {
             id: DatasetId(id),
             born,
             row: RwLock::new(row),
-            effective: RwLock::new(Values::default()),
+            effective: Effective::default(),
             next_object: AtomicU64::new(next_object),
             stored_next: AtomicU64::new(next_object),
             used_bytes: AtomicU64::new(used_bytes),
@@ -264,28 +265,28 @@ impl Dataset {
 
     /// The effective value, and whether it is set on this dataset itself.
     pub fn get(&self, property: Property) -> (u64, bool) {
-        let value = read(&self.core.effective).get(property).unwrap_or(property.default_value());
+        let value = self.core.effective.get(property);
         (value, read(&self.core.row).values.get(property).is_some())
     }
 
     /// When synchronous writes are acknowledged.
     pub fn sync_mode(&self) -> SyncMode {
-        read(&self.core.effective).sync()
+        self.core.effective.sync()
     }
 
     /// What its log is optimised for.
     pub fn log_bias(&self) -> LogBias {
-        read(&self.core.effective).log_bias()
+        self.core.effective.log_bias()
     }
 
     /// Compression of new blocks.
     pub fn compression(&self) -> Compression {
-        read(&self.core.effective).compression()
+        self.core.effective.compression()
     }
 
     /// Whether changes are refused.
     pub fn is_read_only(&self) -> bool {
-        read(&self.core.effective).is_read_only()
+        self.core.effective.is_read_only()
     }
 
     /// Bytes on the vdevs, without the datasets below.

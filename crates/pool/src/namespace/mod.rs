@@ -5,6 +5,7 @@
 //! change_settings  properties and features of a pool in use
 //! created          when a dataset was made
 //! dataset          the tree
+//! effective        values of properties with inherited ones, read without a lock
 //! file_snapshots   what is different about snapshots of file systems
 //! hold             datasets that are in use are not destroyed
 //! identity         which snapshot is which in another pool, and what is between two
@@ -25,6 +26,7 @@ mod add;
 pub(crate) mod change_settings;
 pub(crate) mod created;
 pub(crate) mod dataset;
+pub(crate) mod effective;
 mod file_snapshots;
 pub(crate) mod hold;
 pub(crate) mod identity;

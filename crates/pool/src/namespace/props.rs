@@ -60,7 +60,7 @@ pub enum Property {
     RefReservation,
 }
 
-const COUNT: usize = 9;
+pub(crate) const COUNT: usize = 9;
 
 impl Property {
     /// All of them.
@@ -204,34 +204,6 @@ impl Values {
         }
         all
     }
-
-    fn value(&self, property: Property) -> u64 {
-        self.get(property).unwrap_or(property.default_value())
-    }
-
-    pub(crate) fn compression(&self) -> Compression {
-        match self.value(Property::Compression) {
-            1 => Compression::Lz4,
-            2 => Compression::Zstd,
-            _ => Compression::Off,
-        }
-    }
-
-    pub(crate) fn sync(&self) -> SyncMode {
-        match self.value(Property::Sync) {
-            1 => SyncMode::Always,
-            2 => SyncMode::Disabled,
-            _ => SyncMode::Standard,
-        }
-    }
-
-    pub(crate) fn log_bias(&self) -> LogBias {
-        if self.value(Property::LogBias) == 1 { LogBias::Throughput } else { LogBias::Latency }
-    }
-
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.value(Property::ReadOnly) == 1
-    }
 }
 
 #[cfg(test)]
@@ -272,7 +244,7 @@ mod tests {
         parent.set(Property::Compression, Some(1));
         parent.set(Property::Quota, Some(7));
         let child = Values::default().effective(Some(&parent.effective(None)));
-        assert_eq!(child.compression(), Compression::Lz4);
+        assert_eq!(child.get(Property::Compression), Some(1));
         assert_eq!(child.get(Property::Quota), Some(0));
         assert_eq!(child.get(Property::RecordSize), Some(128 << 10));
     }

@@ -147,7 +147,7 @@ impl Dataset {
         if rows.is_ok() {
             object.core.is_destroyed.store(true, Ordering::SeqCst);
             let index = object.layer(&mut contents, tx);
-            held.charge_counts(contents.layer_mut(index));
+            held.charge_counts(&mut contents, index);
             for later in index..contents.layers.len() {
                 contents.layer_mut(later).is_destroyed = true;
             }

@@ -41,7 +41,7 @@ impl Object {
         self.check_writable(tx)?;
         self.check_range(size_bytes, 0)?;
         self.zero(tx, size_bytes, u64::MAX, |contents, index| {
-            contents.size_bytes = size_bytes;
+            contents.set_size_bytes(size_bytes);
             for later in index..contents.layers.len() {
                 contents.layer_mut(later).size_bytes = size_bytes;
             }
@@ -86,7 +86,7 @@ impl Object {
             self.shared.txgs.pipeline.change_dirty(change);
             then(&mut contents, index);
         }
-        held.charge_counts(contents.layer_mut(index));
+        held.charge_counts(&mut contents, index);
         self.settle(held, &contents);
         done
     }

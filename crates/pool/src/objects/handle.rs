@@ -8,7 +8,7 @@ use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::objects::buffers::{Block, own};
 use crate::objects::in_log::LayerBlock;
-use crate::objects::object::{Contents, Layer, ObjectCore};
+use crate::objects::object::{Contents, ObjectCore};
 use crate::objects::origin::Copied;
 use crate::pool::Tx;
 use crate::space::room::{Charge, Claim, rows_of};
@@ -33,8 +33,10 @@ impl Held {
     }
 
     /// Charges the rows of references to the layer that was changed.
-    pub(crate) fn charge_counts(&self, layer: &mut Layer) {
-        layer.charged += Charge::rows(self.counts);
+    pub(crate) fn charge_counts(&self, contents: &mut Contents, index: usize) {
+        if self.counts > 0 {
+            contents.layer_mut(index).charged += Charge::rows(self.counts);
+        }
     }
 }
 
@@ -95,7 +97,7 @@ impl Object {
 
     /// Length in bytes.
     pub fn size_bytes(&self) -> u64 {
-        read(&self.core.contents).size_bytes
+        self.core.size_bytes()
     }
 
     /// The newest txg with changes of this object that is not durable yet; `None` if all are. Changes that
@@ -167,9 +169,9 @@ impl Object {
                 replaced += u64::from(old.is_some());
                 *slot = old.and_then(LayerBlock::into_buffer);
             }
-            contents.layer_mut(index).note_copied(copied);
+            contents.note_copied(index, copied);
             self.grow(&mut contents, index, end);
-            held.charge_counts(contents.layer_mut(index));
+            held.charge_counts(&mut contents, index);
             self.settle(held, &contents);
             drop(contents);
             ready.into_iter().flatten().for_each(|old| self.shared.blocks.buffers.give_back(old));
@@ -178,10 +180,10 @@ impl Object {
         }
         let written = self.write_parts(&mut contents, index, offset, data);
         if written.is_ok() {
-            contents.layer_mut(index).note_copied(copied);
+            contents.note_copied(index, copied);
             self.grow(&mut contents, index, end);
         }
-        held.charge_counts(contents.layer_mut(index));
+        held.charge_counts(&mut contents, index);
         self.settle(held, &contents);
         written
     }
@@ -219,7 +221,7 @@ impl Object {
     /// Refuses a write that would make the object longer.
     pub(super) fn check_inside(&self, contents: &Contents, end: u64) -> Result<()> {
         self.check_there()?;
-        let size_bytes = contents.size_bytes;
+        let size_bytes = contents.size_bytes();
         if end > size_bytes { Err(PoolError::BeyondEnd { end, size_bytes }) } else { Ok(()) }
     }
 
@@ -233,7 +235,7 @@ impl Object {
     pub(crate) fn check_writable(&self, tx: &Tx) -> Result<()> {
         assert!(Arc::ptr_eq(&self.shared, &tx.home.shared), "a transaction of this pool");
         self.core.check_born(tx.txg())?;
-        if !tx.is_replay() && read(&self.dataset.effective).is_read_only() {
+        if !tx.is_replay() && self.dataset.effective.is_read_only() {
             return Err(PoolError::ReadOnly(read(&self.shared.datasets.namespace).path(self.core.dataset.0)));
         }
         Ok(())
@@ -248,11 +250,15 @@ impl Object {
         index
     }
 
+    /// A write that makes nothing longer, as most do, changes nothing here.
     fn grow(&self, contents: &mut Contents, index: usize, end: u64) {
-        contents.size_bytes = contents.size_bytes.max(end);
+        if end > contents.size_bytes() {
+            contents.set_size_bytes(end);
+        }
         for later in index..contents.layers.len() {
-            let layer = contents.layer_mut(later);
-            layer.size_bytes = layer.size_bytes.max(end);
+            if end > contents.layers[later].size_bytes {
+                contents.layer_mut(later).size_bytes = end;
+            }
         }
     }
 

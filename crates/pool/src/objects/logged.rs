@@ -143,7 +143,7 @@ impl Object {
             }
             None => self.write_parts(&mut contents, index, offset, data),
         };
-        held.charge_counts(contents.layer_mut(index));
+        held.charge_counts(&mut contents, index);
         self.settle(held, &contents);
         done
     }

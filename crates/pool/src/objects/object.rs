@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use fastness_base::NumberHasher;
@@ -105,8 +105,7 @@ impl Layer {
         before
     }
 
-    /// Notes where blocks came from that were just written here.
-    pub(crate) fn note_copied(&mut self, copied: &Copied) {
+    fn note_copied(&mut self, copied: &Copied) {
         for (block, source) in copied {
             if self.blocks.contains_key(block) {
                 self.copied.insert(*block, *source);
@@ -158,7 +157,8 @@ pub(crate) enum Found<'a> {
 
 #[derive(Debug)]
 pub(crate) struct Contents {
-    pub(crate) size_bytes: u64,
+    /// [`ObjectCore::size_bytes`].
+    size_bytes: Arc<AtomicU64>,
     /// Size below all layers: a layer that is created after a newer one starts with it.
     pub(crate) synced_size_bytes: u64,
     /// Oldest first.
@@ -176,6 +176,8 @@ pub(crate) struct ObjectCore {
     pub(crate) block_bytes: u32,
     /// The txg that creates it; no older one may change it.
     pub(crate) born: Txg,
+    /// Its length. Changed with `contents` locked alone, and read without a lock.
+    size_bytes: Arc<AtomicU64>,
     pub(crate) contents: RwLock<Contents>,
     pub(crate) is_destroyed: AtomicBool,
     /// Handles held by users.
@@ -191,13 +193,15 @@ impl ObjectCore {
         block_bytes: u32,
         size_bytes: u64,
     ) -> ObjectCore {
+        let size = Arc::new(AtomicU64::new(size_bytes));
         ObjectCore {
             dataset,
             id,
             block_bytes,
             born,
+            size_bytes: Arc::clone(&size),
             contents: RwLock::new(Contents {
-                size_bytes,
+                size_bytes: size,
                 synced_size_bytes: size_bytes,
                 layers: Vec::new(),
                 storing: Mutex::default(),
@@ -210,6 +214,11 @@ impl ObjectCore {
 }
 
 impl ObjectCore {
+    /// Length in bytes.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
     /// Refuses a change in a txg that does not have the object yet: a crash between the two would leave half
     /// of the change.
     pub(crate) fn check_born(&self, txg: Txg) -> Result<()> {
@@ -231,6 +240,15 @@ impl Contents {
             }
         }
         Found::Below
+    }
+
+    /// Length of the object in bytes.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_size_bytes(&mut self, size_bytes: u64) {
+        self.size_bytes.store(size_bytes, Ordering::Release);
     }
 
     /// Index of the txg's layer, and whether it is new.
@@ -261,7 +279,14 @@ impl Contents {
         let before = at.checked_sub(1).map_or(self.synced_size_bytes, |at| self.layers[at].size_bytes);
         let is_new = self.layers.get(at).is_none_or(|layer| layer.txg != txg);
         let own = if is_new { before } else { 0 };
-        self.layers[at..].iter().map(|layer| layer.size_bytes).fold(self.size_bytes.max(own), u64::max)
+        self.layers[at..].iter().map(|layer| layer.size_bytes).fold(self.size_bytes().max(own), u64::max)
+    }
+
+    /// Notes where blocks came from that were just written to a layer.
+    pub(crate) fn note_copied(&mut self, index: usize, copied: &Copied) {
+        if !copied.is_empty() {
+            self.layer_mut(index).note_copied(copied);
+        }
     }
 
     /// The layer, for changing it.

@@ -22,7 +22,7 @@ impl Object {
         self.shared.check_alive_for_reads()?;
         let contents = read(&self.core.contents);
         self.check_there()?;
-        let len = contents.size_bytes.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let len = contents.size_bytes().saturating_sub(offset).min(buf.len() as u64) as usize;
         let block_bytes = u64::from(self.core.block_bytes);
         let mut done = 0;
         while done < len {

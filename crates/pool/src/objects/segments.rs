@@ -37,7 +37,7 @@ impl Object {
     ) -> Result<()> {
         self.shared.check_alive_for_reads()?;
         let contents = read(&self.core.contents);
-        let end = offset.saturating_add(len_bytes).min(contents.size_bytes);
+        let end = offset.saturating_add(len_bytes).min(contents.size_bytes());
         if offset >= end {
             return Ok(());
         }

@@ -96,7 +96,7 @@ fn change_rows(
     if tx.txg() < core.born {
         return Err(PoolError::Overtaken { txg: tx.txg(), newest: core.born });
     }
-    if !tx.is_replay() && read(&core.effective).is_read_only() {
+    if !tx.is_replay() && core.effective.is_read_only() {
         return Err(PoolError::ReadOnly(read(&shared.datasets.namespace).path(core.id.0)));
     }
     let claim = if frees { Claim::Free } else { Claim::Data };

@@ -11,7 +11,8 @@ use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::metadata::branches::Base;
 use crate::metadata::tables::{DatasetKind, DatasetRow};
-use crate::namespace::props::{Property, Values};
+use crate::namespace::effective::Effective;
+use crate::namespace::props::Property;
 use crate::namespace::settings::Settings;
 use crate::objects::object::ObjectCore;
 use crate::order;
@@ -24,7 +25,7 @@ pub(crate) struct DatasetCore {
     pub(crate) born: Txg,
     pub(crate) row: RwLock<DatasetRow, { order::ROW }>,
     /// Values, with inherited ones filled in.
-    pub(crate) effective: RwLock<Values, { order::EFFECTIVE }>,
+    pub(crate) effective: Effective,
     pub(crate) next_object: AtomicU64,
     /// As the last txg has stored it.
     pub(crate) stored_next: AtomicU64,
@@ -235,8 +236,8 @@ impl Namespace {
         for id in self.tree(id) {
             let core = &self.by_id[&id];
             let row = read(&core.row).clone();
-            let parent = self.by_id.get(&row.parent).map(|parent| *read(&parent.effective));
-            *write(&core.effective) = row.values.effective(parent.as_ref());
+            let parent = self.by_id.get(&row.parent).map(|parent| parent.effective.values());
+            core.effective.set(&row.values.effective(parent.as_ref()));
         }
     }
 }

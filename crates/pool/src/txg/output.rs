@@ -29,7 +29,7 @@ use crate::space::elsewhere::with_room;
 use crate::state::Shared;
 use crate::txg::dirty::Dirty;
 use crate::txg::from_log::Loaded;
-use fastness_sync::order::{lock, read};
+use fastness_sync::order::lock;
 
 /// Bytes that are packed together before progress is reported to writers. No more than a CPU's own cache
 /// holds.
@@ -131,7 +131,7 @@ impl Shared {
             let mut extents = Vec::with_capacity(layer.blocks.len());
             let dataset = self.datasets.get(core.dataset, txg);
             let compression =
-                dataset.as_ref().map_or(Compression::Off, |dataset| read(&dataset.effective).compression());
+                dataset.as_ref().map_or(Compression::Off, |dataset| dataset.effective.compression());
             // Numbers next to their bytes: a sort that looked each one up in the map would wait for memory.
             let mut blocks: Vec<(u64, &LayerBlock)> =
                 layer.blocks.iter().map(|(block, data)| (*block, data)).collect();

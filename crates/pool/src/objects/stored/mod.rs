@@ -47,7 +47,6 @@ use crate::namespace::props::Compression;
 use crate::objects::extent::{BLOCK_BYTES_MAX, Extent, pack};
 use crate::objects::handle::Object;
 use crate::pool::Pool;
-use fastness_sync::order::read;
 
 /// Most bytes that one call stores.
 const STORE_BYTES_MAX: usize = 8 << 20;
@@ -132,7 +131,7 @@ impl Pool {
         let (mut end, mut bytes) = (0, 0);
         for part in parts.iter_mut() {
             let object = requests[part.request].object;
-            let compression = read(&object.dataset.effective).compression();
+            let compression = object.dataset.effective.compression();
             part.extent = pack_part(buf, part.at, object.block_bytes(), compression, end);
             if let Some(extent) = &part.extent {
                 end += (extent.units() * UNIT_BYTES) as usize;

@@ -55,7 +55,7 @@ impl Object {
         let block_bytes = u64::from(self.core.block_bytes);
         for block in blocks {
             // The object may have been truncated since.
-            if (block + 1) * block_bytes > contents.size_bytes {
+            if (block + 1) * block_bytes > contents.size_bytes() {
                 return;
             }
             let Some(bytes) = contents.storable(block, open) else { continue };
