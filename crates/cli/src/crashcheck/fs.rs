@@ -6,15 +6,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fastness_crashcheck::guest::{GuestConfig, Guests, Snapshot};
+use fastness_crashcheck::guest::{Guests, Snapshot};
 use fastness_crashcheck::report::Report;
-use fastness_crashcheck::run::{
-    FileSystem, FileTest, GuestSetting, ImagesConfig, file_systems, run_in_guest,
-};
+use fastness_crashcheck::run::{FileSystem, FileTest, GuestSetting, ImagesConfig, Suite, run_in_guest};
 use fastness_crashcheck::symbols::KernelSymbols;
 use fastness_crashcheck::tracer::Programs;
 use fastness_crashcheck_workload::ace::{FileSet, Sequences};
 
+use super::machine::MachineArgs;
 use super::options::{BudgetArgs, ImageArgs, Subject, threads};
 use super::report::{self, OutputArgs};
 use super::work;
@@ -28,52 +27,30 @@ Examples:
   fastness crashcheck fs ext4-dax                           the 18 tests, and a table
   fastness crashcheck fs ext4-dax xfs-dax --test hello-world --test append -o out
   fastness crashcheck fs ext4-dax --ace 1                   generated workloads of one operation; --ace 2: of two
-Each test is traced in a QEMU guest with Debian's kernel; crash images are mounted in guests, and looked at.
+  fastness crashcheck fs --print-suite mine                 the built-in suite, to be edited
+  fastness crashcheck fs --suite mine nova --kernel bzImage --modules modules
+Each test is traced in a QEMU guest with Debian's kernel or yours; crash images are mounted in guests, and looked at.
 Exit code 1 if an operation is not crash-consistent.";
 
 /// Images that one guest examines: so many that the cost of a new guest does not matter.
 const IMAGES_PER_GUEST: usize = 1000;
 
-const SYSTEMS: &str = include_str!("../../../crashcheck/suite/file-systems.toml");
-
-macro_rules! suite {
-    ($($name:literal),* $(,)?) => {
-        [$(include_str!(concat!("../../../crashcheck/suite/", $name, ".toml"))),*]
-    };
-}
-
-/// In the order of the table in the source.
-const TESTS: [&str; 18] = suite![
-    "hello-world",
-    "append",
-    "atime",
-    "ctime-mtime",
-    "chmod",
-    "chown",
-    "link",
-    "symlink",
-    "mkdir-rmdir",
-    "rename-overwrite",
-    "rename-directory",
-    "rename-long-name",
-    "touch",
-    "long-name",
-    "unlink",
-    "update",
-    "fallocate",
-    "truncate",
-];
-
 /// Arguments of `crashcheck fs`.
 #[derive(Debug, Args)]
 pub(crate) struct FsArgs {
-    /// ext4-dax, xfs-dax, ext4-journal-on-pm, xfs-log-on-pm
-    #[arg(required = true, value_name = "FILE-SYSTEM")]
+    /// Names in the suite; in the built-in one: ext4-dax, xfs-dax, ext4-journal-on-pm, xfs-log-on-pm
+    #[arg(required_unless_present = "print_suite", value_name = "FILE-SYSTEM")]
     systems: Vec<String>,
+    /// A folder of your own that says which file systems there are, and what is tested on them
+    #[arg(long, value_name = "FOLDER")]
+    suite: Option<PathBuf>,
+    /// Write the built-in suite to a folder, to be copied and edited, and end
+    #[arg(long, value_name = "FOLDER", exclusive = true)]
+    print_suite: Option<PathBuf>,
     /// Only this test. May be repeated
     #[arg(long, value_name = "NAME")]
     test: Vec<String>,
-    /// Run all workloads with this number of operations that ACE generates, instead of the 18 tests
+    /// Run all workloads with this number of operations that ACE generates, instead of the suite's tests
     #[arg(long, value_name = "LENGTH", conflicts_with = "test", value_parser = clap::value_parser!(u32).range(1..=3))]
     ace: Option<u32>,
     /// Start at this workload
@@ -82,12 +59,11 @@ pub(crate) struct FsArgs {
     /// Run at most this many workloads
     #[arg(long, value_name = "NUMBER", requires = "ace")]
     count: Option<u64>,
-    /// Folder with the guest that scripts/crash-guest has built
-    #[arg(long, value_name = "FOLDER", default_value = "target/crash-guest")]
-    guest: PathBuf,
     /// Record this many return addresses for each event
     #[arg(long)]
     stacks: bool,
+    #[command(flatten)]
+    machine: MachineArgs,
     #[command(flatten)]
     output: OutputArgs,
     /// Recoveries to spend on each crash in a report, so that it shows only the stores that must be lost
@@ -106,16 +82,19 @@ pub(crate) struct FsArgs {
 }
 
 pub(super) fn run(args: FsArgs, out: &mut dyn Write) -> Result<Outcome> {
-    let known = file_systems(SYSTEMS).map_err(refuse)?;
-    let systems = choose(&args.systems, &known)?;
-    let tests = tests(&args)?;
+    if let Some(folder) = &args.print_suite {
+        writeln!(out, "wrote {}", Suite::print(folder)?.display())?;
+        return Ok(Outcome::Clean);
+    }
+    let suite = args.suite.as_deref().map_or_else(Suite::built_in, Suite::read)?;
+    let systems = choose(&args.systems, &suite.systems)?;
+    let tests = tests(&args, &suite)?;
     let programs = Programs { qemu_user: None, plugin: args.plugin.clone() };
     let plugin = std::path::absolute(programs.find_plugin()?)?;
     args.output.make()?;
     // First: the snapshot is made by a guest.
     let work = work::begin()?;
-    let snapshot = Snapshot::cached(&GuestConfig::new(&args.guest), &args.guest.join("snapshots"))
-        .context("there is no guest; scripts/crash-guest builds one")?;
+    let snapshot = args.machine.boot(&suite, &systems)?;
     let symbols = symbols(&snapshot, args.output.folder())?;
     let threads = args.jobs.unwrap_or_else(|| snapshot.config().at_a_time(threads()));
     let machine = Machine { guests: Guests::new(&snapshot, IMAGES_PER_GUEST), symbols, plugin, threads };
@@ -145,17 +124,19 @@ fn choose<'a>(
     names.iter().map(find).collect()
 }
 
-fn tests(args: &FsArgs) -> Result<Vec<FileTest>> {
+fn tests(args: &FsArgs, suite: &Suite) -> Result<Vec<FileTest>> {
     if let Some(length) = args.ace {
         let count = usize::try_from(args.count.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         let workloads = Sequences::new(length, FileSet::Intended);
         let workloads = workloads.skip(usize::try_from(args.from).unwrap_or(usize::MAX)).take(count);
         return Ok(workloads.map(|found| FileTest::of_workload(&found.name, &found.workload)).collect());
     }
-    let all: Vec<FileTest> =
-        TESTS.iter().map(|text| FileTest::parse(text)).collect::<Result<_, _>>().map_err(refuse)?;
+    let all = &suite.tests;
+    if all.is_empty() {
+        return Err(refuse("the suite has no tests: write a [[test]], or give --ace 1"));
+    }
     if args.test.is_empty() {
-        return Ok(all);
+        return Ok(all.clone());
     }
     let find = |name: &String| match all.iter().find(|test| test.name == *name) {
         Some(test) => Ok(test.clone()),
@@ -262,7 +243,7 @@ fn table(systems: &[(&str, &FileSystem)], tests: &[FileTest], reports: &[Vec<Opt
         (all + 1, clean + usize::from(report.as_ref().is_some_and(Report::is_clean)))
     });
     let _ = writeln!(out, "{clean} of {all} ok");
-    out.push_str("A: not atomic, S: several final states, E: the recovery fails, C: it crashes, -: not tested. In brackets: states.\n");
+    out.push_str("A: not atomic, S: several final states, W: no write after recovery, E: the recovery fails, C: it crashes, -: not tested. In brackets: states.\n");
     out
 }
 

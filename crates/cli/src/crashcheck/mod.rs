@@ -5,6 +5,7 @@ mod explain;
 mod fs;
 mod images;
 mod litmus;
+mod machine;
 mod options;
 mod report;
 mod run;

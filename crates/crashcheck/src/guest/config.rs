@@ -12,6 +12,8 @@ pub const PM_START: u64 = 256 << 20;
 const MIB: u64 = 1 << 20;
 /// Beyond this size q35 splits RAM, and addresses no longer equal offsets.
 const RAM_MAX: u64 = 2 << 30;
+/// RAM after PM, where the initramfs is put.
+const MORE_RAM: u64 = 192 << 20;
 
 /// A machine. All guests of a snapshot have these in common.
 #[derive(Debug, Clone)]
@@ -52,6 +54,23 @@ impl GuestConfig {
             kernel_arguments: String::new(),
             boot_timeout: Duration::from_secs(180),
         }
+    }
+
+    /// Sets the length of PM, and of RAM so that there is enough of it besides.
+    ///
+    /// # Errors
+    /// It is not whole 2 MiB, or too much.
+    pub fn set_pm(&mut self, bytes: u64) -> Result<()> {
+        let most = RAM_MAX - PM_START - MORE_RAM;
+        if bytes == 0 || bytes > most || !bytes.is_multiple_of(2 * MIB) {
+            let most = most / MIB;
+            return Err(GuestError::Config(format!(
+                "PM of {bytes} bytes: whole 2 MiB up to {most}M are expected"
+            )));
+        }
+        self.pm_bytes = bytes;
+        self.ram_bytes = (PM_START + bytes + MORE_RAM).max(512 * MIB);
+        Ok(())
     }
 
     pub(super) fn check(&self) -> Result<()> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fastness_base::{ErrorKind, HasKind};
 
+use super::kernel::hint;
 use crate::symbols::KernelSymbolsError;
 
 /// Why a guest failed. `console` is the end of its console's output.
@@ -22,6 +23,12 @@ pub enum GuestError {
     /// QEMU could not be started, or ended: a wrong argument, a kernel panic, a power-off.
     #[error("the guest has ended while {during}\n{qemu}{console}")]
     Ended { during: &'static str, qemu: String, console: String },
+    /// It did not boot, and its console says why.
+    #[error("the guest does not boot: {hint}\n{console}")]
+    Boot { hint: &'static str, console: String },
+    /// Its kernel has no persistent memory.
+    #[error("the guest's kernel has no persistent memory: {hint}\n{console}")]
+    NoPm { hint: &'static str, console: String },
     /// No answer. The guest is killed.
     #[error("no answer after {:.1} s while {during}\n{console}", after.as_secs_f64())]
     TimedOut { during: &'static str, after: Duration, console: String },
@@ -46,6 +53,19 @@ impl HasKind for GuestError {
 }
 
 impl GuestError {
+    /// For a guest that has not booted: says what its kernel lacks, if the console tells.
+    pub(super) fn with_hint(self) -> GuestError {
+        match self {
+            GuestError::Ended { ref console, .. } | GuestError::TimedOut { ref console, .. } => {
+                match hint(console) {
+                    Some(hint) => GuestError::Boot { hint, console: console.clone() },
+                    None => self,
+                }
+            }
+            other => other,
+        }
+    }
+
     /// For `map_err`.
     pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();

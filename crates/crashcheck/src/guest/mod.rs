@@ -20,9 +20,13 @@
 //!
 //! Source: PM file systems dissertation, 8.6.1 (state extraction), 10.1 (machine).
 
+mod addition;
 mod agent;
 mod config;
+mod cpio;
 mod error;
+mod facts;
+mod kernel;
 mod key;
 mod machine;
 mod nvme;
@@ -34,9 +38,11 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
+pub use addition::Addition;
 pub use agent::Output;
 pub use config::{GuestConfig, PM_START, Restore};
 pub use error::GuestError;
+pub use facts::Facts;
 pub use machine::Guest;
 pub use nvme::Nvme;
 pub use pool::Guests;
@@ -48,4 +54,17 @@ pub type Result<T, E = GuestError> = std::result::Result<T, E>;
 /// A folder for the files of one guest.
 fn new_folder(parent: &std::path::Path) -> Result<crate::process::Folder> {
     crate::process::Folder::new(parent, "guest").map_err(GuestError::io("cannot make a folder in", parent))
+}
+
+/// A file of at most `bytes_max` bytes.
+fn read(path: &std::path::Path, bytes_max: u64) -> Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(bytes_max + 1).read_to_end(&mut bytes))
+        .map_err(GuestError::io("cannot read", path))?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(GuestError::Config(format!("{} has more than {bytes_max} bytes", path.display())));
+    }
+    Ok(bytes)
 }

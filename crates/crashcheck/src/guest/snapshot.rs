@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::nvme::Nvme;
-use super::{Guest, GuestConfig, GuestError, Output, PM_START, Restore, Result, key, new_folder, ram};
+use super::{
+    Facts, Guest, GuestConfig, GuestError, Output, PM_START, Restore, Result, facts, key, new_folder, ram,
+};
 use crate::process::Folder;
 use crate::symbols::KernelSymbols;
 
@@ -44,15 +46,8 @@ impl Snapshot {
         let folder = new_folder(&config.folder)?;
         ram::create(&folder.join("ram"), config.ram_bytes)?;
         let mut guest = Guest::start(config, folder, &[])?;
-        guest.wait_for_hello()?;
-        let ready = guest.command(
-            "sync; echo 3 > /proc/sys/vm/drop_caches; test -b /dev/pmem0",
-            Duration::from_secs(30),
-        )?;
-        if !ready.is_success() {
-            let text = format!("no /dev/pmem0: {}", guest.console());
-            return Err(GuestError::Protocol { during: "it boots", text });
-        }
+        guest.wait_for_hello().map_err(GuestError::with_hint)?;
+        facts::has_pm(&mut guest)?;
         guest.qmp("stop", json!({}))?;
         ignore_shared(&mut guest)?;
         guest.qmp("migrate", json!({"uri": "file:state"}))?;
@@ -152,18 +147,44 @@ impl Snapshot {
         if let Ok(symbols) = KernelSymbols::read(&kept) {
             return Ok(symbols);
         }
-        let output = self.restore(&Restore::default())?.command(SYMBOLS, Duration::from_secs(60))?;
-        if !output.is_success() || output.cut {
-            let text = format!("no symbols: {}", String::from_utf8_lossy(&output.stderr));
-            return Err(GuestError::Protocol { during: "the kernel's symbols are read", text });
+        let symbols = KernelSymbols::parse(self.ask(SYMBOLS, "the kernel's symbols are read")?)?;
+        self.keep("kallsyms", symbols.text());
+        Ok(symbols)
+    }
+
+    /// What the guest's kernel has; asked once, and kept as [`Snapshot::kernel_symbols`] are.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::restore`] and [`Guest::command`].
+    pub fn facts(&self) -> Result<Facts> {
+        let kept = fs::read_to_string(self.path().join("facts")).ok();
+        if let Some(facts) = kept.as_deref().and_then(Facts::parse) {
+            return Ok(facts);
         }
-        let symbols = KernelSymbols::parse(output.text())?;
-        // In one step, as others may look for it. Where it cannot be kept the next one pays again.
-        let new = self.path().join(format!("kallsyms-{}", std::process::id()));
-        if fs::write(&new, symbols.text()).and_then(|()| fs::rename(&new, &kept)).is_err() {
+        let during = "the kernel is asked what it has";
+        let text = self.ask(facts::QUESTION, during)?;
+        let facts = Facts::parse(&text).ok_or(GuestError::Protocol { during, text: text.clone() })?;
+        self.keep("facts", &text);
+        Ok(facts)
+    }
+
+    /// What a new guest answers to a script.
+    fn ask(&self, script: &str, during: &'static str) -> Result<String> {
+        let output = self.restore(&Restore::default())?.command(script, Duration::from_secs(60))?;
+        if !output.is_success() || output.cut {
+            let text = format!("no answer: {}", String::from_utf8_lossy(&output.stderr));
+            return Err(GuestError::Protocol { during, text });
+        }
+        Ok(output.text())
+    }
+
+    /// Keeps a file with the snapshot, in one step, as others may look for it. Where it cannot be kept the
+    /// next one pays again.
+    fn keep(&self, name: &str, text: &str) {
+        let new = self.path().join(format!("{name}-{}", std::process::id()));
+        if fs::write(&new, text).and_then(|()| fs::rename(&new, self.path().join(name))).is_err() {
             let _ = fs::remove_file(&new);
         }
-        Ok(symbols)
     }
 
     /// The machine.

@@ -192,6 +192,11 @@ fn size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Err
         Size::Bytes(bytes) => return Ok(bytes),
         Size::Text(text) => text,
     };
+    size_of(&text).map_err(serde::de::Error::custom)
+}
+
+/// Bytes, or with a unit.
+pub(super) fn size_of(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.trim().as_bytes() {
         [.., b'K' | b'k'] => (&text.trim()[..text.trim().len() - 1], 10),
         [.., b'M' | b'm'] => (&text.trim()[..text.trim().len() - 1], 20),
@@ -199,7 +204,13 @@ fn size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Err
         _ => (text.trim(), 0),
     };
     let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| serde::de::Error::custom(format!("{text} is not a size: write 4096, 64K, 1M or 2G")))
+    bytes.ok_or_else(|| format!("{text} is not a size: write 4096, 64K, 1M or 2G"))
+}
+
+/// Whether it can be the name of a file, in any folder.
+pub(super) fn is_plain(name: &str) -> bool {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_.+".contains(char);
+    !name.is_empty() && name.len() <= 100 && !name.starts_with('.') && name.chars().all(is_plain)
 }
 
 impl Test {
@@ -231,11 +242,10 @@ impl Test {
     /// # Errors
     /// That.
     pub fn check(&self) -> Result<(), String> {
-        let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_.+".contains(char);
         let mut names = BTreeSet::new();
         // They become names of files.
         for name in std::iter::once(&self.name).chain(self.pm.iter().map(|pm| &pm.name)) {
-            if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
+            if !is_plain(name) {
                 return Err(format!("name {name:?}: letters, digits, and - _ . + only"));
             }
         }

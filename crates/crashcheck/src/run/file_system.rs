@@ -1,11 +1,9 @@
 //! Tests of file systems of a real kernel, in a guest.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fastness_crashcheck_workload::{Command, Workload};
-use serde::Deserialize;
 
 use super::analysis::Analysis;
 use super::guest_reads::GuestRecovery;
@@ -20,63 +18,63 @@ use crate::trace::open_trace;
 
 /// For the whole of a test.
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// Shell: where the devices and the mount point are.
-const PREFIX: &str = "PM=/dev/pmem0 DISK=/dev/nvme0n1 M=/mnt\n";
-/// Shell: a drive that was plugged in a moment ago.
-const WAIT_FOR_DISK: &str = "until [ -b $DISK ]; do sleep 0.05; done\n";
 
-/// A file system under test; shell, with `$PM` for the device, `$DISK` for an NVMe disk beside it, and `$M`
-/// for where it is mounted.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A file system under test; shell, with `$PM` for the device, `$DISK` for an NVMe disk beside it, `$M` for
+/// where it is mounted, `$TYPE`, and `$OPTIONS`.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSystem {
-    /// It has a disk of so many MiB, too.
-    pub disk_mib: Option<u64>,
+    /// What the kernel calls it.
+    pub kind: String,
+    /// Kernel modules that it needs, unless they are built in; those of `files` by their file names.
+    pub modules: Vec<String>,
+    /// Programs of this machine that its scripts need.
+    pub programs: Vec<String>,
+    /// It has a disk of this length, too.
+    pub disk_bytes: Option<u64>,
     /// Makes one.
-    pub mkfs: String,
+    pub make: String,
+    /// What it is mounted with; for a recovery `noatime` is added, so that looking changes nothing.
+    pub options: String,
+    /// Mounts it; in a recovery, too, which begins with this.
+    pub mount: String,
     /// Run after each operation, as part of it: what it did is durable then.
     pub settle: String,
-    /// Mounts it.
-    pub mount: String,
-    /// Mounts the file system that a crash left, and prints its state.
-    pub recover: String,
+    /// Prints the state of one that is mounted.
+    pub state: String,
+    /// Writes to one that has been recovered, if it is not empty.
+    pub write: String,
+    /// Unmounts it.
+    pub unmount: String,
+    /// Where it cannot be mounted: the kernel's messages that say why, as a pattern of `grep -E`.
+    pub messages: String,
 }
 
 /// What is done to a file system.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileTest {
     /// Its name.
     pub name: String,
     /// Run before what is tested.
     pub prepare: String,
-    /// Each one operation.
-    pub operations: Vec<String>,
-    /// In place of these: J-lang, with its own checkpoints.
-    #[serde(skip)]
-    pub workload: Option<String>,
+    /// What is tested.
+    pub work: Work,
 }
 
-/// The file systems of the suite, by name.
-///
-/// # Errors
-/// What is wrong with the text, and where.
-pub fn file_systems(text: &str) -> Result<BTreeMap<String, FileSystem>, String> {
-    toml::from_str(text).map_err(|error| error.to_string())
+/// What is tested.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Work {
+    /// Shell, each one operation, which ends with a checkpoint.
+    Operations(Vec<String>),
+    /// J-lang, with its own checkpoints.
+    Workload(String),
+    /// Shell: a program, with its own checkpoints.
+    Program(String),
 }
 
-impl FileTest {
-    /// A test of the suite.
-    ///
-    /// # Errors
-    /// What is wrong with the text, and where.
-    pub fn parse(text: &str) -> Result<FileTest, String> {
-        toml::from_str(text).map_err(|error| error.to_string())
-    }
-
-    /// A generated workload. It says itself where its operation begins and ends; before both everything is
-    /// made durable.
-    pub fn of_workload(name: &str, workload: &Workload) -> FileTest {
+impl Work {
+    /// A workload, which says itself where its operations begin and end; before both everything is made
+    /// durable.
+    pub fn settled(workload: &Workload) -> Work {
         let mut workload = workload.clone();
         for section in [&mut workload.setup, &mut workload.run] {
             let settled = section.drain(..).flat_map(|command| match command {
@@ -85,24 +83,64 @@ impl FileTest {
             });
             *section = settled.collect();
         }
-        let (prepare, operations) = ("true".to_owned(), Vec::new());
-        FileTest { name: name.to_owned(), prepare, operations, workload: Some(workload.to_string()) }
+        Work::Workload(workload.to_string())
+    }
+}
+
+impl FileSystem {
+    /// Shell: what all scripts begin with.
+    fn prefix(&self, more_options: &str) -> String {
+        // A drive that was plugged in a moment ago.
+        let wait = if self.disk_bytes.is_some() { "until [ -b $DISK ]; do sleep 0.05; done\n" } else { "" };
+        let options = quoted(&format!("{}{more_options}", self.options));
+        format!(
+            "PATH=$PATH:/suite PM=/dev/pmem0 DISK=/dev/nvme0n1 M=/mnt TYPE={} OPTIONS={options}\n{wait}",
+            quoted(&self.kind)
+        )
+    }
+
+    /// Mounts what a crash left, and prints its state; with `has_write` it is written to afterwards.
+    fn recovery(&self, has_write: bool) -> String {
+        let FileSystem { mount, state, write, unmount, messages, .. } = self;
+        let mut script = format!("{}(set -e\n{mount}\n)\n[ $? -eq 0 ] || {{\n", self.prefix(",noatime"));
+        if !messages.is_empty() {
+            let pattern = quoted(messages);
+            script += &format!("dmesg | grep -E -e {pattern} | tail -n 2 | sed 's/^[^]]*. //'\n");
+        }
+        script += &format!("exit 32\n}}\n(set -e\n{state}\n)\nstatus=$?\n");
+        if has_write {
+            script += &format!("(set -e\n{write}\n) > /dev/null\nwritten=$?\n");
+            script += "[ $status -ne 0 ] || status=$written\n";
+        }
+        script + &format!("(set -e\n{unmount}\n) && exit $status\n")
+    }
+}
+
+/// A word of a shell that is nothing but this text.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+impl FileTest {
+    /// A generated workload.
+    pub fn of_workload(name: &str, workload: &Workload) -> FileTest {
+        FileTest { name: name.to_owned(), prepare: "true".to_owned(), work: Work::settled(workload) }
     }
 
     /// What the guest does: a checkpoint before the first operation, and one after each.
     fn script(&self, system: &FileSystem) -> String {
-        let wait = if system.disk_mib.is_some() { WAIT_FOR_DISK } else { "" };
-        let FileSystem { mkfs, mount, .. } = system;
-        let mut script = format!("set -e\n{PREFIX}{wait}{mkfs}\n{mount}\n{}\n", self.prepare);
-        if let Some(workload) = &self.workload {
+        let FileSystem { make, mount, .. } = system;
+        let mut script = format!("set -e\n{}{make}\n{mount}\n{}\n", system.prefix(""), self.prepare);
+        if let Work::Workload(workload) = &self.work {
             script.push_str(&format!("cat > /tmp/workload <<'END'\n{workload}\nEND\n"));
         }
         script.push_str("sync\nfastness-agent hypercall start\n");
-        match &self.workload {
-            Some(_) => script.push_str("fastness-agent run /tmp/workload --dir $M\n"),
-            None => {
+        match &self.work {
+            Work::Workload(_) => script.push_str("fastness-agent run /tmp/workload --dir $M\n"),
+            Work::Program(program) => script.push_str(&format!("{program}\n")),
+            Work::Operations(operations) => {
                 script.push_str("fastness-agent hypercall checkpoint 0\n");
-                for (number, operation) in self.operations.iter().enumerate() {
+                for (number, operation) in operations.iter().enumerate() {
                     let (settle, number) = (&system.settle, number + 1);
                     let checkpoint = format!("fastness-agent hypercall checkpoint {number}");
                     script.push_str(&format!("{operation}\n{settle}\n{checkpoint}\n"));
@@ -126,10 +164,10 @@ pub fn run_in_guest(
 ) -> Result<Report> {
     make_dir(setting.work)?;
     let mut disks = Vec::new();
-    if let Some(mib) = system.disk_mib {
+    if let Some(bytes) = system.disk_bytes {
         let disk = setting.work.join("disk");
         std::fs::File::create(&disk)
-            .and_then(|file| file.set_len(mib << 20))
+            .and_then(|file| file.set_len(bytes))
             .map_err(CheckError::file("make", &disk))?;
         disks.push(disk);
     }
@@ -145,10 +183,10 @@ pub fn run_in_guest(
         });
     }
     let layout = Layout::of(open_trace(setting.trace)?.header())?;
-    let wait = if system.disk_mib.is_some() { WAIT_FOR_DISK } else { "" };
-    let script = format!("{PREFIX}{wait}{}", system.recover);
-    let extract =
-        GuestExtract { guests: setting.guests, script: &script, layout: layout.clone(), work: setting.work };
+    let script = system.recovery(false);
+    let write = (!system.write.is_empty()).then(|| system.recovery(true));
+    let (guests, work) = (setting.guests, setting.work);
+    let extract = GuestExtract { guests, script: &script, write, layout: layout.clone(), work };
     let mut recovery = GuestRecovery::new(setting, &script, layout);
     let analysis = Analysis {
         name,
@@ -171,8 +209,25 @@ pub fn run_in_guest(
 struct GuestExtract<'a> {
     guests: &'a Guests<'a>,
     script: &'a str,
+    /// The same, and then a write.
+    write: Option<String>,
     layout: Layout,
     work: &'a Path,
+}
+
+impl GuestExtract<'_> {
+    fn run(&self, script: &str, files: &[PathBuf]) -> Result<State> {
+        let output = self.guests.extract(script, RECOVERY_TIMEOUT, &files[0], &files[1..]);
+        let (ending, text) = match output {
+            Ok(output) if output.is_success() => (Ending::Code(0), output.stdout),
+            Ok(output) if output.timed_out => (Ending::TimedOut, Vec::new()),
+            Ok(output) => (Ending::Code(output.status), [output.stdout, output.stderr].concat()),
+            Err(GuestError::Ended { .. }) => (Ending::Panicked, Vec::new()),
+            Err(GuestError::TimedOut { .. }) => (Ending::TimedOut, Vec::new()),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(State { ending, text, write: None })
+    }
 }
 
 impl Extract for GuestExtract<'_> {
@@ -184,14 +239,17 @@ impl Extract for GuestExtract<'_> {
 
     fn extract(&self, place: &mut WorkDir, contents: &Contents) -> Result<State> {
         let files = write_files(&self.layout, contents, place.path())?;
-        let output = self.guests.extract(self.script, RECOVERY_TIMEOUT, &files[0], &files[1..]);
-        let (ending, text) = match output {
-            Ok(output) if output.is_success() => (Ending::Code(0), output.stdout),
-            Ok(output) => (Ending::Code(output.status), [output.stdout, output.stderr].concat()),
-            Err(GuestError::Ended { .. }) => (Ending::Panicked, Vec::new()),
-            Err(GuestError::TimedOut { .. }) => (Ending::TimedOut, Vec::new()),
-            Err(error) => return Err(error.into()),
-        };
-        Ok(State { ending, text, write: None })
+        let Some(write) = &self.write else { return self.run(self.script, &files) };
+        let with_write = self.run(write, &files)?;
+        if with_write.ending.is_success() {
+            return Ok(with_write);
+        }
+        // Which of the two was it?
+        let mut state = self.run(self.script, &files)?;
+        state.write = state.ending.is_success().then_some(with_write.ending);
+        Ok(state)
     }
 }
+
+#[cfg(test)]
+mod tests;

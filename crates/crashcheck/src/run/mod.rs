@@ -6,6 +6,7 @@ mod file_system;
 mod guest_reads;
 mod lines_read;
 mod setting;
+mod suite;
 mod user;
 
 pub use analysis::Analysis;
@@ -13,8 +14,9 @@ pub use config::{
     ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig, PmConfig, RecoverConfig,
     Test, TraceConfig,
 };
-pub use file_system::{FileSystem, FileTest, file_systems, run_in_guest};
+pub use file_system::{FileSystem, FileTest, Work, run_in_guest};
 pub use setting::GuestSetting;
+pub use suite::{BUILT_IN, SUITE_FILE, Suite};
 pub use user::{Setting, TracedRecovery};
 
 #[cfg(test)]

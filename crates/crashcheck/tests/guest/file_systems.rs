@@ -6,7 +6,7 @@ use std::path::Path;
 
 use fastness_crashcheck::guest::{Guests, Restore, Snapshot};
 use fastness_crashcheck::report::Report;
-use fastness_crashcheck::run::{FileTest, GuestSetting, ImagesConfig, file_systems, run_in_guest};
+use fastness_crashcheck::run::{GuestSetting, ImagesConfig, Suite, run_in_guest};
 use fastness_crashcheck::trace::open_trace;
 use fastness_crashcheck::tracer::Programs;
 use fastness_crashcheck_trace::{Hypercall, Kind, Reader};
@@ -15,8 +15,7 @@ use super::TIMEOUT;
 
 /// hello-world on `system`, with these images.
 fn hello_world(snapshot: &Snapshot, folder: &Path, system: &str, images: &ImagesConfig) -> Report {
-    let systems = file_systems(include_str!("../../suite/file-systems.toml")).unwrap();
-    let test = FileTest::parse(include_str!("../../suite/hello-world.toml")).unwrap();
+    let suite = Suite::built_in().unwrap();
     let symbols = snapshot.kernel_symbols().unwrap();
     let setting = GuestSetting {
         guests: &Guests::new(snapshot, 100),
@@ -30,7 +29,7 @@ fn hello_world(snapshot: &Snapshot, folder: &Path, system: &str, images: &Images
         deadline: None,
         progress: &|_, _| (),
     };
-    let report = run_in_guest(system, &test, &systems[system], &setting);
+    let report = run_in_guest(system, &suite.tests[0], &suite.systems[system], &setting);
     report.unwrap_or_else(|error| panic!("{system}: {error}"))
 }
 
