@@ -82,7 +82,7 @@ fn guests() {
 
 /// Folders of guests of this process.
 fn folders(config: &GuestConfig) -> usize {
-    let mine = format!("fastness-guest-{}-", std::process::id());
+    let mine = format!("fastness-crashcheck-guest-{}-", std::process::id());
     let names = fs::read_dir(&config.folder).unwrap().map(|entry| entry.unwrap().file_name());
     names.filter(|name| name.to_string_lossy().starts_with(&mine)).count()
 }
