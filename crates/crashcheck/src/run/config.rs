@@ -232,7 +232,7 @@ impl Test {
     /// # Errors
     /// That.
     pub fn parse(text: &str) -> Result<Test, String> {
-        let test: Test = toml::from_str(text).map_err(|error| error.to_string())?;
+        let test: Test = parse_toml(text)?;
         test.check()?;
         Ok(test)
     }
@@ -294,4 +294,19 @@ impl ImagesConfig {
             ..Options::default()
         }
     }
+}
+
+/// Reads TOML. What is wrong is said with its line; with the text of that as well, unless it is very long.
+pub(super) fn parse_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    const SAID_BYTES_MAX: usize = 1000;
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let said = error.to_string();
+        if said.len() <= SAID_BYTES_MAX {
+            return said;
+        }
+        let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or(text);
+        let line = 1 + before.matches('\n').count();
+        let message: String = error.message().chars().take(SAID_BYTES_MAX / 4).collect();
+        format!("line {line}: {message}")
+    })
 }

@@ -12,7 +12,7 @@ use fastness_crashcheck_workload::Workload;
 use fastness_crashcheck_workload::jlang::TEXT_BYTES_MAX;
 use serde::Deserialize;
 
-use super::config::{is_plain, size_of};
+use super::config::{is_plain, parse_toml, size_of};
 use super::file_system::{FileSystem, FileTest, Work};
 use crate::error::{CheckError, Result, make_dir};
 
@@ -114,7 +114,7 @@ impl Suite {
     }
 
     fn parse(text: &str, dir: Option<&Path>) -> Result<Suite, String> {
-        let text: Text = toml::from_str(text).map_err(|error| error.to_string())?;
+        let text: Text = parse_toml(text)?;
         if text.systems.is_empty() || text.systems.len() > SYSTEMS_MAX {
             return Err(format!(
                 "[file-system.NAME]: there are {}, 1 to {SYSTEMS_MAX} are expected",

@@ -97,3 +97,13 @@ fn what_is_wrong_is_named_with_file_and_key() {
     let dir = tempfile::tempdir().unwrap();
     assert!(Suite::read(dir.path()).unwrap_err().to_string().contains(SUITE_FILE));
 }
+
+#[test]
+fn what_is_said_of_a_hostile_file_is_short() {
+    for text in [format!("pm = \"64M\"\nx = {}", "[".repeat(100_000)), format!("{} = 1", "a".repeat(100_000))]
+    {
+        let error = Suite::read(folder(&text).path()).unwrap_err().to_string();
+        assert!(error.contains("suite.toml: ") && error.contains("line "), "{error}");
+        assert!(error.len() < 2000, "{} bytes", error.len());
+    }
+}
