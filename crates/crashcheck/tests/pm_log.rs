@@ -141,7 +141,7 @@ fn tested(trace: &Trace, file: &Path, per_point: usize) -> Report {
         threads: 2,
         symbols: &|_, _| None,
         deadline: None,
-        progress: &|_, _| {},
+        progress: &|_| {},
     };
     analysis.run().unwrap()
 }

@@ -12,10 +12,10 @@ use fastness_crashcheck::symbols::Symbols;
 use fastness_crashcheck::trace::open_trace;
 
 use super::options::{BudgetArgs, ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
+use super::progress::Progress;
 use super::{report, work};
 use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
-use crate::output::progress_bar;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -69,11 +69,7 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
     if let Some(command) = oracle.predicate {
         oracles.push(Box::new(Predicate { command, time_out }));
     }
-    let bar = progress_bar("recovered {pos} of {len} images {wide_bar} {eta}");
-    let progress = |done: usize, all: usize| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
-    };
+    let progress = Progress::new(&name);
     let config = ImagesConfig { shrink: args.judge.shrink, ..args.images.config(Subject::Program) };
     let symbols = Symbols::of(&mut open_trace(&args.trace)?)?;
     let kernel = args.symbols.read()?;
@@ -89,11 +85,10 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
         threads: args.judge.threads(),
         symbols: &|pc, _| symbols.find(pc).or_else(|| kernel.find(pc)),
         deadline: args.budget.deadline(),
-        progress: &progress,
+        progress: &|step| progress.tell(step),
     };
     let report = analysis.run();
-    bar.finish_and_clear();
-    drop(work);
+    drop((work, progress));
     let report = report?;
     if let Some(folder) = &args.output {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;

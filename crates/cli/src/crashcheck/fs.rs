@@ -15,11 +15,12 @@ use fastness_crashcheck_workload::ace::{FileSet, Sequences};
 
 use super::machine::MachineArgs;
 use super::options::{BudgetArgs, ImageArgs, Subject, threads};
+use super::progress::Progress;
 use super::report::{self, OutputArgs};
 use super::work;
 use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
-use crate::output::{note, progress_bar};
+use crate::output::note;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -186,12 +187,7 @@ fn run_all(
         let mut of_test = Vec::new();
         for (system_name, system) in systems {
             let name = format!("{system_name}-{}", test.name);
-            let bar = progress_bar("{msg}: recovered {pos} of {len} images {wide_bar} {eta}");
-            bar.set_message(name.clone());
-            let progress = |done: usize, all: usize| {
-                bar.set_length(all as u64);
-                bar.set_position(done as u64);
-            };
+            let progress = Progress::new(&name);
             let work = work.join(&name);
             let setting = GuestSetting {
                 guests: &machine.guests,
@@ -203,10 +199,10 @@ fn run_all(
                 has_stacks: args.stacks,
                 images: &ImagesConfig { shrink: args.shrink, ..args.images.config(Subject::Guest) },
                 deadline,
-                progress: &progress,
+                progress: &|step| progress.tell(step),
             };
             let report = run_in_guest(&name, test, system, &setting);
-            bar.finish_and_clear();
+            drop(progress);
             // Files of a test are large.
             let _ = std::fs::remove_dir_all(&work);
             match report {

@@ -7,6 +7,7 @@ mod images;
 mod litmus;
 mod machine;
 mod options;
+mod progress;
 mod report;
 mod run;
 mod trace;

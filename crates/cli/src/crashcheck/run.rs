@@ -4,16 +4,18 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use fastness_crashcheck::check::Step;
 use fastness_crashcheck::report::Report;
 use fastness_crashcheck::run::{ImagesConfig, PmConfig, RecoverConfig, Setting, Test, TraceConfig};
 use fastness_crashcheck::tracer::Programs;
 
 use super::options::{BudgetArgs, ImageArgs, RecoverArgs, Subject, words};
+use super::progress::Progress;
 use super::report::{self, OutputArgs};
 use super::work;
 use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
-use crate::output::{note, progress_bar};
+use crate::output::note;
 use crate::size;
 
 pub(super) const EXAMPLES: &str = "\
@@ -101,19 +103,15 @@ fn run_all(args: &RunArgs, tests: &[Test], work: &Path) -> Result<Vec<Report>> {
     let deadline = args.budget.deadline();
     let mut reports = Vec::new();
     for test in tests {
-        let bar = progress_bar("{msg}: recovered {pos} of {len} images {wide_bar} {eta}");
-        bar.set_message(test.name.clone());
-        let progress = |done: usize, all: usize| {
-            bar.set_length(all as u64);
-            bar.set_position(done as u64);
-        };
+        let progress = Progress::new(&test.name);
+        let tell = |step: &Step<'_>| progress.tell(step);
         let work = work.join(&test.name);
         let trace = args.output.trace(&test.name, &work);
         let threads = args.judge.threads();
         let tools = &tools;
-        let setting = Setting { trace: &trace, work: &work, threads, tools, deadline, progress: &progress };
+        let setting = Setting { trace: &trace, work: &work, threads, tools, deadline, progress: &tell };
         let report = test.run(&setting).with_context(|| format!("test {}", test.name));
-        bar.finish_and_clear();
+        drop(progress);
         let report = report?;
         args.output.save(&report)?;
         if tests.len() > 1 {

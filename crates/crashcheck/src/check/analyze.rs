@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::oracle::Oracle;
-use super::state::States;
+use super::state::{State, States};
 use crate::Result;
 use crate::generate::{CrashImages, PointKind};
 use crate::process::Ending;
@@ -62,6 +62,16 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
+    /// What is wrong with a recovery by itself.
+    pub fn of_recovery(state: &State) -> Option<FindingKind> {
+        match (state.ending, state.write) {
+            (Ending::Signal(_) | Ending::TimedOut | Ending::Panicked, _) => Some(FindingKind::RecoveryCrash),
+            (Ending::Code(0), None) => None,
+            (Ending::Code(0), Some(_)) => Some(FindingKind::WriteError),
+            (Ending::Code(_) | Ending::TooMuchOutput, _) => Some(FindingKind::RecoveryError),
+        }
+    }
+
     /// A letter for tables.
     pub fn letter(&self) -> char {
         match self {
@@ -178,14 +188,9 @@ fn ranges(images: &CrashImages) -> Vec<Span> {
 fn judge_recoveries(states: &States, operation: &mut Operation) {
     let mut found: BTreeMap<FindingKind, BTreeSet<usize>> = BTreeMap::new();
     for index in &operation.states {
-        let state = &states.found[*index].state;
-        let kind = match (state.ending, state.write) {
-            (Ending::Signal(_) | Ending::TimedOut | Ending::Panicked, _) => FindingKind::RecoveryCrash,
-            (Ending::Code(0), None) => continue,
-            (Ending::Code(0), Some(_)) => FindingKind::WriteError,
-            (Ending::Code(_) | Ending::TooMuchOutput, _) => FindingKind::RecoveryError,
-        };
-        found.entry(kind).or_default().insert(*index);
+        if let Some(kind) = FindingKind::of_recovery(&states.found[*index].state) {
+            found.entry(kind).or_default().insert(*index);
+        }
     }
     operation.findings.extend(found.into_iter().map(|(kind, states)| Finding { kind, states }));
 }

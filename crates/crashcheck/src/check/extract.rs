@@ -33,6 +33,7 @@ pub trait Extract: Sync {
 }
 
 /// The states of images, found by up to `threads` threads; none for those that are not begun by `deadline`.
+/// `progress` is told how many are done, and which image has which state.
 ///
 /// # Errors
 /// The first error of an extraction.
@@ -41,7 +42,7 @@ pub fn extract_all<E: Extract>(
     images: &[&Contents],
     threads: usize,
     deadline: Option<Instant>,
-    progress: &(dyn Fn(usize) + Sync),
+    progress: &(dyn Fn(usize, usize, &State) + Sync),
 ) -> Result<Vec<Option<State>>> {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let states: Vec<_> = images.iter().map(|_| Mutex::new(None)).collect();
@@ -58,8 +59,9 @@ pub fn extract_all<E: Extract>(
                 // The others can stop.
                 next.store(images.len(), Ordering::Relaxed);
             }
-            *states[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result?);
-            progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+            let state = result?;
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1, index, &state);
+            *states[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(state);
         }
     };
     let threads = threads.clamp(1, images.len().max(1));

@@ -10,6 +10,7 @@ mod analyze;
 mod extract;
 mod oracle;
 mod pace;
+mod progress;
 mod shrink;
 mod state;
 
@@ -17,6 +18,8 @@ pub use analyze::{Finding, FindingKind, Operation, analyze, depends_on_non_tempo
 pub use extract::{CommandExtract, Extract, WorkDir, extract_all, write_files};
 pub use oracle::{Oracle, Predicate, Prefix};
 pub use pace::Pace;
+pub(crate) use progress::Seen;
+pub use progress::{Failure, Step};
 pub use shrink::{Shrink, Shrunk};
 pub use state::{Found, State, States};
 

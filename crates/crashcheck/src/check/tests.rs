@@ -46,7 +46,7 @@ fn extracted<E: Extract>(
     extract: &E,
     images: &CrashImages,
     threads: usize,
-    progress: &(dyn Fn(usize) + Sync),
+    progress: &(dyn Fn(usize, usize, &State) + Sync),
 ) -> Result<Vec<State>> {
     let contents: Vec<_> = images.images.iter().map(|image| &image.contents).collect();
     let states = extract_all(extract, &contents, threads, None, progress)?;
@@ -56,7 +56,7 @@ fn extracted<E: Extract>(
 /// The findings of each operation, as its letters.
 fn findings(ops: Vec<Op>, look: impl Fn([u8; 4]) -> State + Sync) -> Vec<String> {
     let (images, _) = images_of(ops);
-    let states = extracted(&Look(look), &images, 3, &|_| {}).unwrap();
+    let states = extracted(&Look(look), &images, 3, &|_, _, _| {}).unwrap();
     let operations = analyze(&images, &States::new(&images, states), &[], true).unwrap();
     let letters =
         |operation: &Operation| operation.findings.iter().map(|finding| finding.kind.letter()).collect();
@@ -142,7 +142,7 @@ fn operations_lie_between_checkpoints_and_without_any_the_whole_is_one() {
 fn operations_of_many_steps_need_not_be_atomic_but_durable() {
     let letters = |ops| {
         let (images, _) = images_of(ops);
-        let states = extracted(&Look(marked), &images, 2, &|_| {}).unwrap();
+        let states = extracted(&Look(marked), &images, 2, &|_, _, _| {}).unwrap();
         let operations = analyze(&images, &States::new(&images, states), &[], false).unwrap();
         operations[0].findings.iter().map(|finding| finding.kind.letter()).collect::<String>()
     };
@@ -154,7 +154,7 @@ fn operations_of_many_steps_need_not_be_atomic_but_durable() {
 fn states_are_named_by_the_checkpoint_behind_which_they_appear() {
     let (images, _) = images_of([operation(&[set(1), set(0)]), unflushed(3), vec![Op::Mark(2)]].concat());
     let look = Look(|lines: [u8; 4]| shown(format_args!("{lines:?}")));
-    let states = States::new(&images, extracted(&look, &images, 2, &|_| {}).unwrap());
+    let states = States::new(&images, extracted(&look, &images, 2, &|_, _, _| {}).unwrap());
     let names: Vec<_> = states.found.iter().map(|found| (&found.name[..], found.is_regular)).collect();
     assert_eq!(names, [("c0s0", true), ("c0s1", true), ("c0s2", true), ("c1s0", true)]);
 }
@@ -183,7 +183,7 @@ fn oracles_judge_by_what_was_acknowledged() {
 
     let (images, _) = images_of(operation(&[set(0)]));
     let look = Look(|lines: [u8; 4]| shown(if lines[0] == 0 { "good" } else { "bad" }));
-    let states = States::new(&images, extracted(&look, &images, 1, &|_| {}).unwrap());
+    let states = States::new(&images, extracted(&look, &images, 1, &|_, _, _| {}).unwrap());
     let operations = analyze(&images, &states, &[&predicate(script)], true).unwrap();
     let kinds: Vec<_> = operations[0].findings.iter().map(|finding| finding.kind.clone()).collect();
     assert_eq!(kinds, [FindingKind::Oracle("not at 0".to_owned())]);
@@ -198,7 +198,7 @@ fn states_that_hang_on_non_temporal_stores_are_found_where_not_all_images_were_t
         let options = Options { images_per_point, ..Options::default() };
         let images = generate(&mut Reader::new(&file[..]).unwrap(), &options, None).unwrap();
         let look = Look(|lines: [u8; 4]| shown(format_args!("{lines:?}")));
-        let states = States::new(&images, extracted(&look, &images, 2, &|_| {}).unwrap());
+        let states = States::new(&images, extracted(&look, &images, 2, &|_, _, _| {}).unwrap());
         depends_on_non_temporal(&images, &states)
     };
     assert_eq!(depends(16), BTreeSet::from([32]));
@@ -220,7 +220,7 @@ fn a_command_recovers_files_and_its_output_is_the_state() {
             work: work.path().to_owned(),
             current_dir: work.path().to_owned(),
         };
-        let found = extracted(&extract, &images, 2, &|_| {}).unwrap();
+        let found = extracted(&extract, &images, 2, &|_, _, _| {}).unwrap();
         let written = found
             .iter()
             .map(|state| (state.ending, String::from_utf8_lossy(&state.text).into_owned(), state.write));
@@ -252,6 +252,6 @@ fn a_recovery_that_is_not_there_is_an_error() {
         work: work.path().to_owned(),
         current_dir: work.path().to_owned(),
     };
-    let error = extracted(&extract, &images, 2, &|_| {}).unwrap_err();
+    let error = extracted(&extract, &images, 2, &|_, _, _| {}).unwrap_err();
     assert_eq!(error.to_string(), "cannot run /nonexistent/recover");
 }

@@ -4,7 +4,7 @@ use fastness_pm_model::{Op, Trace};
 
 use super::*;
 use crate::Result;
-use crate::check::{Extract, State};
+use crate::check::{Extract, FindingKind, State, Step};
 use crate::generate::Contents;
 use crate::process::Ending;
 use crate::run::{Analysis, ImagesConfig};
@@ -59,6 +59,10 @@ fn report(ops: Vec<Op>) -> Report {
 }
 
 fn report_with(ops: Vec<Op>, images: &ImagesConfig) -> Report {
+    report_and_tell(ops, images, &|_| {})
+}
+
+fn report_and_tell(ops: Vec<Op>, images: &ImagesConfig, progress: &(dyn Fn(&Step<'_>) + Sync)) -> Report {
     let dir = tempfile::tempdir().unwrap();
     let analysis = Analysis {
         name: "journal",
@@ -72,7 +76,7 @@ fn report_with(ops: Vec<Op>, images: &ImagesConfig) -> Report {
         threads: 2,
         symbols: &|_, _| None,
         deadline: None,
-        progress: &|_, _| {},
+        progress,
     };
     analysis.run().unwrap()
 }
@@ -87,6 +91,27 @@ fn a_correct_test_is_clean() {
     assert_eq!(report.regions[0].name, "pool", "no paths of the machine");
     assert!(html(&report).contains("<span class=ok>ok</span>"));
     assert!(junit(&[report]).contains("tests=\"1\" failures=\"0\""));
+}
+
+#[test]
+fn failures_are_told_once_as_they_come_and_states_are_counted() {
+    let nine = vec![Op::store(64, [9; 8]), Op::clwb(64), Op::sfence()];
+    let steps = std::sync::Mutex::new(Vec::new());
+    let tell = |step: &Step<'_>| {
+        let failure = step.failure.as_ref().map(|failure| (failure.kind.clone(), failure.event > 0));
+        steps.lock().unwrap().push((step.done, step.all, step.states, failure));
+    };
+    // The mark first: the recovery looks at the rest.
+    let report =
+        report_and_tell(operation(&[set(0), nine, unflushed(2), set(3)]), &ImagesConfig::default(), &tell);
+    let steps = steps.into_inner().unwrap();
+    let failures: Vec<_> = steps.iter().filter_map(|(.., failure)| failure.clone()).collect();
+    let crashed = report.states.iter().filter(|state| state.ending.contains("signal")).count();
+    assert!(crashed > 0 && report.operations[0].findings.iter().any(|finding| finding.letter == 'C'));
+    assert_eq!(failures, vec![(FindingKind::RecoveryCrash, true); crashed]);
+    let all = steps[0].1;
+    assert!(steps.len() == all && steps.iter().any(|(done, ..)| *done == all), "{steps:?}");
+    assert_eq!(steps.iter().map(|(_, _, states, _)| *states).max(), Some(report.states.len()));
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use super::config::{ImagesConfig, NonTemporalConfig};
 use crate::check::{
-    Extract, Oracle, Prefix, Shrink, State, States, analyze, depends_on_non_temporal, extract_all,
+    Extract, Failure, FindingKind, Oracle, Prefix, Seen, Shrink, State, States, Step, analyze,
+    depends_on_non_temporal, extract_all,
 };
 use crate::error::Result;
 use crate::generate::{Contents, CrashImages, NonTemporal, Options, Recovery, begins_at, generate};
@@ -40,8 +41,8 @@ pub struct Analysis<'a, E> {
     /// No recovery begins after this; the report says what was not reached. One may, all the same: that of
     /// the image with everything, by which records are judged.
     pub deadline: Option<Instant>,
-    /// Told of recoveries: how many are done, of how many.
-    pub progress: &'a (dyn Fn(usize, usize) + Sync),
+    /// Told of each recovery.
+    pub progress: &'a (dyn Fn(&Step<'_>) + Sync),
 }
 
 impl<E: Extract> Analysis<'_, E> {
@@ -52,12 +53,13 @@ impl<E: Extract> Analysis<'_, E> {
     pub fn run(mut self) -> Result<Report> {
         let mut options = self.images.options(begins_at(&mut open_trace(self.trace)?)?);
         let mut known = HashMap::new();
-        let (mut images, mut states, mut unreached) = self.states(&options, &mut known)?;
+        let seen = Seen::default();
+        let (mut images, mut states, mut unreached) = self.states(&options, &mut known, &seen)?;
         if self.images.non_temporal == NonTemporalConfig::Auto && unreached == 0 {
             let events = depends_on_non_temporal(&images, &states);
             if !events.is_empty() {
                 options.non_temporal = NonTemporal::PartialAt(events);
-                (images, states, unreached) = self.states(&options, &mut known)?;
+                (images, states, unreached) = self.states(&options, &mut known, &seen)?;
             }
         }
         if self.has_prefix_oracle {
@@ -93,6 +95,7 @@ impl<E: Extract> Analysis<'_, E> {
         &mut self,
         options: &Options,
         known: &mut HashMap<ImageHash, State>,
+        seen: &Seen,
     ) -> Result<(CrashImages, States, usize)> {
         let mut reader = open_trace(self.trace)?;
         let is_over = self.is_over();
@@ -104,7 +107,13 @@ impl<E: Extract> Analysis<'_, E> {
         };
         let new: Vec<_> = images.images.iter().filter(|image| !known.contains_key(&image.hash)).collect();
         let contents: Vec<_> = new.iter().map(|image| &image.contents).collect();
-        let progress = |done| (self.progress)(done, contents.len());
+        let progress = |done, index: usize, state: &State| {
+            let (states, is_new) = seen.note(state);
+            let kind = FindingKind::of_recovery(state).filter(|_| is_new);
+            let event = new[index].occurrences.first().map_or(0, |first| images.points[first.point].event);
+            let failure = kind.map(|kind| Failure { kind, event, text: &state.text });
+            (self.progress)(&Step { done, all: contents.len(), states, failure });
+        };
         let found = extract_all(self.extract, &contents, self.threads, self.deadline, &progress)?;
         let found = new.iter().map(|image| image.hash).zip(found);
         known.extend(found.filter_map(|(hash, state)| Some((hash, state?))));

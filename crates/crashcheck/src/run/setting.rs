@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::config::ImagesConfig;
 use super::user::absolute;
+use crate::check::Step;
 use crate::error::{CheckError, Result};
 use crate::guest::{Guests, Nvme, PM_START, Restore};
 use crate::symbols::KernelSymbols;
@@ -34,8 +35,8 @@ pub struct GuestSetting<'a> {
     pub symbols: Option<&'a KernelSymbols>,
     /// No recovery begins after this.
     pub deadline: Option<Instant>,
-    /// Told of recoveries: how many are done, of how many.
-    pub progress: &'a (dyn Fn(usize, usize) + Sync),
+    /// Told of each recovery.
+    pub progress: &'a (dyn Fn(&Step<'_>) + Sync),
 }
 
 /// A guest with the tracer, with more options of its own, each after a comma, and with disks on these files.

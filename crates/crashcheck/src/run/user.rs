@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::analysis::Analysis;
 use super::config::Test;
 use super::lines_read::lines_read;
-use crate::check::{CommandExtract, Oracle, Pace, Predicate, write_files};
+use crate::check::{CommandExtract, Oracle, Pace, Predicate, Step, write_files};
 use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout, Recovery};
 use crate::report::Report;
@@ -28,8 +28,8 @@ pub struct Setting<'a> {
     pub tools: &'a Tools,
     /// No recovery begins after this.
     pub deadline: Option<Instant>,
-    /// Told of recoveries: how many are done, of how many.
-    pub progress: &'a (dyn Fn(usize, usize) + Sync),
+    /// Told of each recovery.
+    pub progress: &'a (dyn Fn(&Step<'_>) + Sync),
 }
 
 impl Test {

@@ -27,7 +27,7 @@ fn hello_world(snapshot: &Snapshot, folder: &Path, system: &str, images: &Images
         images,
         symbols: Some(&symbols),
         deadline: None,
-        progress: &|_, _| (),
+        progress: &|_| (),
     };
     let report = run_in_guest(system, &suite.tests[0], &suite.systems[system], &setting);
     report.unwrap_or_else(|error| panic!("{system}: {error}"))
