@@ -92,7 +92,11 @@ impl GuestConfig {
         };
         append(&cpio::archive(&files));
         for more in &addition.initrds {
-            append(&read(more, INITRD_BYTES_MAX)?);
+            let archive = read(more, INITRD_BYTES_MAX)?;
+            if !cpio::is_archive(&archive) {
+                return Err(not_an_archive(more, ", nor a compressed one: a kernel would ignore it"));
+            }
+            append(&archive);
         }
         self.initrd = keep(&initrd, cache)?;
         Ok(())

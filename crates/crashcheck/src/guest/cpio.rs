@@ -16,6 +16,24 @@ const TRAILER: &str = "TRAILER!!!";
 const DIRECTORY: u32 = 0o040_755;
 const FILE: u32 = 0o100_755;
 
+/// Whether it begins as an archive, or as one that a kernel can decompress (gzip, bzip2, LZMA, xz, LZO, LZ4,
+/// zstd). Source: the kernel's `lib/decompress.c`.
+pub(super) fn is_archive(bytes: &[u8]) -> bool {
+    let packed: [&[u8]; 8] = [
+        &[0x1f, 0x8b],
+        &[0x1f, 0x9e],
+        b"BZh",
+        &[0x5d, 0, 0],
+        &[0xfd, b'7', b'z', b'X', b'Z', 0],
+        &[0x89, b'L', b'Z', b'O'],
+        &[0x02, 0x21],
+        &[0x28, 0xb5, 0x2f, 0xfd],
+    ];
+    bytes.starts_with(MAGIC)
+        || bytes.starts_with(b"070702")
+        || packed.iter().any(|magic| bytes.starts_with(magic))
+}
+
 /// The names in an archive, without `./` before them; `None` if it is not such an archive.
 pub(super) fn names(archive: &[u8]) -> Option<BTreeSet<String>> {
     let mut names = BTreeSet::new();

@@ -101,3 +101,22 @@ fn what_is_lacking_is_named() {
     std::fs::remove_file(&config.initrd).unwrap();
     assert!(said(&some(&[], &[])).contains("run scripts/crash-guest"));
 }
+
+#[test]
+fn what_a_kernel_would_ignore_is_no_more_of_the_initramfs() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = guest(dir.path(), &[]);
+    let more = dir.path().join("more");
+    let added = |contents: &[u8]| {
+        std::fs::write(&more, contents).unwrap();
+        let addition = Addition { initrds: vec![more.clone()], ..Addition::default() };
+        config.clone().add(&addition, &dir.path().join("cache"))
+    };
+    for contents in [&b""[..], b"root:x:0:0", b"07070"] {
+        let error = added(contents).unwrap_err().to_string();
+        assert!(error.contains("more") && error.contains("initramfs"), "{error}");
+    }
+    for contents in [&cpio::archive(&BTreeMap::new())[..], &[0x1f, 0x8b, 8, 0], b"BZh91AY"] {
+        added(contents).unwrap();
+    }
+}
