@@ -1,7 +1,13 @@
-//! Repeats an operation for `scripts/instructions`. Usage: operations OPERATION COUNT (0 if it is no number).
+//! Repeats an operation for `scripts/instructions`: OPERATION COUNT. Without arguments it lists them.
 
-fn main() -> Result<(), fastness_base::AnyError> {
+use std::io::Write;
+
+use fastness_base::AnyError;
+
+fn main() -> Result<(), AnyError> {
     let mut args = std::env::args().skip(1);
-    let (operation, count) = (args.next().unwrap_or_default(), args.next().unwrap_or_default());
-    fastness_bench::repeat(&operation, count.parse().unwrap_or(0))
+    let Some(operation) = args.next() else {
+        return Ok(writeln!(std::io::stdout(), "{}", fastness_bench::OPERATIONS.join("\n"))?);
+    };
+    fastness_bench::repeat(&operation, args.next().and_then(|count| count.parse().ok()).unwrap_or(0))
 }

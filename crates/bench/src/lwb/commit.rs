@@ -11,7 +11,7 @@ use crate::measure::{Spread, by_turns, in_parallel};
 use crate::pool::{Place, noise};
 use crate::{Options, Row};
 
-pub(crate) const DISK_BYTES: u64 = 256 << 20;
+pub(super) const DISK_BYTES: u64 = 256 << 20;
 
 /// Latencies of one side, in ns.
 #[derive(Default)]
@@ -31,11 +31,11 @@ impl Latencies {
 
 /// What commits, and in what pieces.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Load {
-    pub(crate) threads: usize,
+pub(super) struct Load {
+    pub(super) threads: usize,
     /// Of a record.
-    pub(crate) bytes: usize,
-    pub(crate) goal: Option<f64>,
+    pub(super) bytes: usize,
+    pub(super) goal: Option<f64>,
 }
 
 pub(super) fn row(place: &Place, options: Options, load: Load) -> Result<Row> {
@@ -49,7 +49,7 @@ pub(super) fn row(place: &Place, options: Options, load: Load) -> Result<Row> {
 
 /// Threads that write to `raw` and flush it themselves, by turns with as many that commit to a log on `disk`.
 /// Each device has [`DISK_BYTES`].
-pub(crate) fn of_disks<D: BlockDevice>(
+pub(super) fn of_disks<D: BlockDevice>(
     raw: D,
     disk: D,
     medium: &str,

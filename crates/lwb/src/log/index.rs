@@ -257,7 +257,7 @@ impl Index {
 
     /// How long the next flush has to wait for threads that are about to commit; `None` if there are none, or
     /// they are here. `commits`: the counter of commits.
-    pub(super) fn gathers(&mut self, commits: u64) -> Option<Duration> {
+    pub(super) fn gathers(&self, commits: u64) -> Option<Duration> {
         let gather = self.gather?;
         let rest = gather.until.saturating_duration_since(now());
         if rest.is_zero() || commits >= gather.commits {
