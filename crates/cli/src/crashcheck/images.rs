@@ -52,10 +52,10 @@ pub(super) fn run(args: ImagesArgs, out: &mut dyn Write) -> Result<Outcome> {
         indexes.push(Box::new(BufWriter::new(file)));
         saver = Some(Saver::new(&layout, folder));
     }
-    let mut table = None;
+    let mut table: Option<Box<dyn Write + '_>> = None;
     match args.json {
         true => indexes.push(Box::new(out)),
-        false => table = Some(out),
+        false => table = Some(Box::new(out)),
     }
     let known = Known::new(KNOWN_IMAGES);
     let mut listing = Listing { known, saver, indexes, table, points: 0, images: 0, of_point: 0 };
@@ -83,7 +83,7 @@ struct Listing<'a> {
     /// JSON.
     indexes: Vec<Box<dyn Write + 'a>>,
     /// For people.
-    table: Option<&'a mut dyn Write>,
+    table: Option<Box<dyn Write + 'a>>,
     points: u64,
     images: u64,
     of_point: u64,
@@ -105,7 +105,7 @@ impl Listing<'_> {
         let forgotten = self.known.forgotten();
         self.indexed(&format!("],\"images\":{},\"forgotten\":{forgotten}}}\n", self.images))?;
         self.indexes.iter_mut().try_for_each(|index| index.flush())?;
-        let Some(table) = self.table else { return Ok(()) };
+        let Some(mut table) = self.table else { return Ok(()) };
         writeln!(table, "{} failure points, {} distinct images", self.points, self.images)?;
         if forgotten > 0 {
             writeln!(

@@ -35,7 +35,7 @@ fn judged<E: Extract>(
 ) -> Result<Judged> {
     let first_event = extent(&mut Reader::new(file).unwrap()).unwrap().first;
     let options = Options { first_event, images_per_point, ..Options::default() };
-    let (mut states, mut known) = (States::new(StateLimits::default()), Known::new(100));
+    let (mut states, mut known) = (States::new(StateLimits::default()), Known::new(1024));
     let mut judge = Judge::new(oracles, must_be_atomic);
     Workers::run(extract, 3, None, &|_, _| {}, |workers| {
         let mut stream = Stream::new(workers, &mut judge, &mut states, &mut known, None, 0);

@@ -17,6 +17,9 @@ use crate::report::{Report, Source, build};
 use crate::symbols::Find;
 use crate::trace::open_trace;
 
+/// More than can be on their way to a recovery.
+const KNOWN_IMAGES_MIN: usize = 1024;
+
 /// What bounds the memory of an analysis, whatever the number of its images.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -85,7 +88,7 @@ impl<E: Extract> Analysis<'_, E> {
         let mut options = self.images.options(extent.first);
         let mut passes = Passes {
             states: States::new(self.limits.states),
-            known: Known::new(self.limits.known_images),
+            known: Known::new(self.limits.known_images.max(KNOWN_IMAGES_MIN)),
             seen: Seen::default(),
             done: AtomicUsize::new(0),
             points: 0,
@@ -111,6 +114,7 @@ impl<E: Extract> Analysis<'_, E> {
     fn report(&self, options: &Options, judge: &Judge<'_>, passed: Passed, passes: Passes) -> Result<Report> {
         let recoveries_max = if self.is_over() { 0 } else { self.images.shrink };
         let (states, known) = (&passes.states, RefCell::new(passes.known));
+        let forgotten = known.borrow().forgotten();
         let leads_to = |contents: &Contents, state: &State| {
             let number = known.borrow_mut().get_mut(&contents.hash()).and_then(|known| known.state());
             Ok(match number {
@@ -126,7 +130,7 @@ impl<E: Extract> Analysis<'_, E> {
             symbols: self.symbols,
             counts: judge.counts(),
             passed,
-            forgotten: known.borrow().forgotten(),
+            forgotten,
             states,
             operations: judge.operations(),
             shrink: Shrink { leads_to: &leads_to, recoveries_max },
