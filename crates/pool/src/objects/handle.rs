@@ -251,7 +251,7 @@ impl Object {
     }
 
     /// A write that makes nothing longer, as most do, changes nothing here.
-    fn grow(&self, contents: &mut Contents, index: usize, end: u64) {
+    pub(super) fn grow(&self, contents: &mut Contents, index: usize, end: u64) {
         if end > contents.size_bytes() {
             contents.set_size_bytes(end);
         }
