@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use fastness_pool::{LogData, Object, Tx};
+use fastness_pool::{Object, Tx};
 use fastness_zil::record::WRITE_HEAD_BYTES;
 
 use crate::dataset::{ChangeError, Demand, OpenDataset, Receipt, Records};
@@ -32,8 +32,7 @@ impl OpenDataset {
         is_copied: bool,
     ) -> Result<Receipt<'_>> {
         if demand == Demand::Now
-            && self.pool.log_data() == LogData::Pm
-            && object.is_whole_blocks(offset, data.len())
+            && object.is_for_the_log_alone(offset, data.len())
             && let Some(log) = &self.log
         {
             return self.until_room(|| self.log_first(log, object, offset, data, is_copied));

@@ -5,9 +5,11 @@
 //! syncs first. While `sync=disabled`, nothing is kept; a commit after that has been changed waits for the
 //! txg of what was not kept, before it writes anything.
 
-use fastness_pool::{ObjectId, SyncMode, Tx, Txg};
+use std::cell::Cell;
+
+use fastness_pool::{Object, ObjectId, SyncMode, Tx, Txg};
 use fastness_zil::Itx;
-use fastness_zil::record::Time;
+use fastness_zil::record::{Time, WRITE_HEAD_BYTES};
 
 use crate::dataset::{ChangeError, OpenDataset, Records};
 
@@ -22,7 +24,40 @@ impl Records<'_> {
     /// left to do. `Some(false)`: the next commit waits for the txg.
     #[inline]
     pub fn write_at_once(&self, object: ObjectId, offset: u64, data: &[u8], time: Time) -> Option<bool> {
-        self.zil.log_at_once(self.txg, object, offset, data, time)
+        self.zil.place_at_once(self.txg, object, offset, data, time).0
+    }
+
+    /// Writes `data` to the object of a file, in the transaction that these records are of, and logs that
+    /// as [`write_at_once`](Self::write_at_once) does, whose answer it returns. Where the log alone [is to
+    /// have](Object::is_for_the_log_alone) the bytes, it logs first; so it is to be the last step of the
+    /// transaction that can fail. The caller holds the lock that orders changes of the file.
+    ///
+    /// # Errors
+    /// Those of [`Object::write_logged`].
+    #[inline]
+    pub fn put_at_once(
+        &self,
+        tx: &Tx,
+        object: &Object,
+        offset: u64,
+        data: &[u8],
+        time: Time,
+    ) -> fastness_pool::Result<Option<bool>> {
+        if !object.is_for_the_log_alone(offset, data.len()) {
+            object.write(tx, offset, data)?;
+            return Ok(self.write_at_once(object.id(), offset, data, time));
+        }
+        let is_logged = Cell::new(None);
+        let made = object.write_logged(tx, offset, data, WRITE_HEAD_BYTES as u32, || {
+            let (logged, place) = self.zil.place_at_once(self.txg, object.id(), offset, data, time);
+            is_logged.set(logged);
+            place
+        });
+        if made.is_err() {
+            // The log may have it: only its txg makes durable what there is.
+            self.zil.note_unlogged(self.txg);
+        }
+        made.map(|()| is_logged.get())
     }
 
     /// The object's records that no commit has taken need not be written: it was removed with its last name.
@@ -60,19 +95,37 @@ impl OpenDataset {
         mut change: impl FnMut(&Tx) -> fastness_pool::Result<T>,
         record: impl FnOnce(Records<'_>, &T),
     ) -> Result<T, ChangeError> {
+        let mut record = Some(record);
+        self.transact_with(|tx, records| {
+            let made = change(tx)?;
+            if let (Some(records), Some(record)) = (records, record.take()) {
+                record(records, &made);
+            }
+            Ok(made)
+        })
+    }
+
+    /// As [`transact`](Self::transact), for a change that takes its records itself; `None`: none are kept.
+    ///
+    /// Persistence: as there.
+    ///
+    /// # Errors
+    /// Those of `change`, of which it must then have done nothing, and kept no record.
+    pub fn transact_with<T>(
+        &self,
+        mut change: impl FnMut(&Tx, Option<Records<'_>>) -> fastness_pool::Result<T>,
+    ) -> Result<T, ChangeError> {
         let keeps = self.dataset().sync_mode() != SyncMode::Disabled;
         if let Some(log) = self.log.as_ref().filter(|_| keeps) {
             log.admit();
         }
-        let mut record = Some(record);
         self.until_room(|| {
             let tx = self.pool.begin_tx()?;
-            let made = change(&tx)?;
             let txg = tx.txg();
-            match (&self.log, record.take()) {
-                (Some(log), Some(record)) if keeps => record(Records { zil: &log.zil, txg }, &made),
-                (Some(log), _) => log.zil.note_unlogged(txg),
-                (None, _) => {}
+            let records = self.log.as_ref().filter(|_| keeps).map(|log| Records { zil: &log.zil, txg });
+            let made = change(&tx, records)?;
+            if let Some(log) = self.log.as_ref().filter(|_| !keeps) {
+                log.zil.note_unlogged(txg);
             }
             Ok(made)
         })

@@ -182,7 +182,12 @@ impl<P: Pool> Kind for DynLog<P> {
     }
 
     #[inline]
-    fn log_next(&self, txg: Txg, object: ObjectId, record: [&[u8]; 2]) -> Result<bool, NotPersisted> {
+    fn log_next(
+        &self,
+        txg: Txg,
+        object: ObjectId,
+        record: [&[u8]; 2],
+    ) -> Result<(bool, Option<LogPlace>), NotPersisted> {
         self.0.log_next(txg, object, record)
     }
 

@@ -36,7 +36,7 @@
 //!
 //! # Files
 //! Their records do have an order, and most of them wait on the commit list. A write that is to be durable on
-//! return goes past it ([`Zil::log_at_once`]) when a commit of its file would find nothing to write: then
+//! return goes past it ([`Zil::place_at_once`]) when a commit of its file would find nothing to write: then
 //! everything that it depends on is durable, and it is the next one in the order of its file. It enters the
 //! generation as a record from the list does.
 //!
@@ -46,7 +46,7 @@
 //!
 //! Source: zil-pmem thesis, 6.3.5.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 
 use fastness_sync::atomic::Ordering;
 use fastness_sync::lock;
@@ -68,6 +68,9 @@ fastness_sync::thread_local! {
     /// Head and data of the record that this thread is writing; an entry's body is one range of bytes.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Whether a record is in the log, if it was put there, and where.
+type Put = (Option<bool>, Option<LogPlace>);
 
 /// Where a record of a volume goes.
 enum Way {
@@ -112,16 +115,12 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         let kind = self.kind.load();
         match self.way(&kind) {
             Way::Alone => {
-                let (records, place) = (Cell::new(0), Cell::new(None));
                 let put = |record: [&[u8]; 2]| {
-                    records.set(records.get() + 1);
-                    let (is_logged, at) = self.log_record(&kind, txg, record);
-                    place.set(at);
-                    Some(is_logged)
+                    let (is_logged, place) = self.log_record(&kind, txg, record);
+                    (Some(is_logged), place)
                 };
-                let is_logged =
-                    self.write_pieces(&kind, (txg, object), offset, data, None, put) == Some(true);
-                (is_logged, place.get().filter(|_| is_logged && records.get() == 1))
+                let (is_logged, place) = self.write_pieces(&kind, (txg, object), offset, data, None, put);
+                (is_logged == Some(true), place)
             }
             Way::List => (self.list_write(&kind, txg, object, offset, data, commits_at_once), None),
             Way::Txg => (self.not_logged(NotPersisted { txg, cause: LogCause::Behind }), None),
@@ -163,23 +162,24 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         None
     }
 
-    /// Logs a write to a file, and its time, at once, in a transaction of `txg` that is still open and has
-    /// made it, if the commit list has nothing that a commit of the file would have to write first. `None`:
+    /// Logs a write to a file, and its time, at once, in a transaction of `txg` that is still open and makes
+    /// it, if the commit list has nothing that a commit of the file would have to write first. `None`:
     /// it has, or the kind is too slow for this: to be assigned. The caller holds the lock that orders
     /// changes of the file.
     ///
     /// Persistence: `Some(true)`: durable on return, with everything that a commit of the file would make
     /// durable; in pieces as [`log_write`](Self::log_write) makes them. `Some(false)`: with the txg, and
-    /// every commit waits for that.
+    /// every commit waits for that. Also returns where the log has all of `data` in one record, as
+    /// [`place_write`](Self::place_write) does.
     #[inline]
-    pub fn log_at_once(
+    pub fn place_at_once(
         &self,
         txg: Txg,
         object: ObjectId,
         offset: u64,
         data: &[u8],
         time: Time,
-    ) -> Option<bool> {
+    ) -> (Option<bool>, Option<LogPlace>) {
         let kind = self.kind.load();
         if !kind.writes_alone()
             || !self.has_bypass.load(Ordering::Relaxed)
@@ -187,20 +187,21 @@ impl<P: Pool, K: Kind> Zil<P, K> {
             // First these and then the kind: what leaves the lists in between is found there.
             || lock(&self.lists).needs(object)
         {
-            return None;
+            return (None, None);
         }
         let put = |record: [&[u8]; 2]| match kind.log_next(txg, object, record) {
-            Ok(false) => None,
-            Ok(true) => {
+            Ok((false, _)) => (None, None),
+            Ok((true, place)) => {
                 self.stats.bypass(record[0].len() + record[1].len());
-                Some(true)
+                (Some(true), place)
             }
-            Err(not_persisted) => Some(self.not_logged(not_persisted)),
+            Err(not_persisted) => (Some(self.not_logged(not_persisted)), None),
         };
         self.write_pieces(&kind, (txg, object), offset, data, Some(time), put)
     }
 
-    /// Has each piece of a write put into the log; stops at the first that is not.
+    /// Has each piece of a write put into the log; stops at the first that is not. Returns what was said of
+    /// the last one, and the place of the only one.
     #[inline]
     fn write_pieces(
         &self,
@@ -209,27 +210,28 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         offset: u64,
         data: &[u8],
         time: Option<Time>,
-        put: impl Fn([&[u8]; 2]) -> Option<bool>,
-    ) -> Option<bool> {
+        put: impl Fn([&[u8]; 2]) -> Put,
+    ) -> Put {
         let head = Head::new(txg, object);
         let piece_bytes = DATA_BYTES_MAX.min(kind.record_bytes_max().saturating_sub(WRITE_HEAD_BYTES) & !7);
         if piece_bytes == 0 {
-            return Some(self.not_logged(NotPersisted { txg, cause: LogCause::TooLarge }));
+            return (Some(self.not_logged(NotPersisted { txg, cause: LogCause::TooLarge })), None);
         }
-        let mut at = offset;
+        let (mut at, mut place) = (offset, None);
         for piece in data.chunks(piece_bytes) {
-            let is_logged = if piece.len().is_multiple_of(8) {
+            let put = if piece.len().is_multiple_of(8) {
                 let front = encode_write_head(head, at, piece.len(), time);
                 put([&front, piece])
             } else {
-                log_padded(head, at, piece, time, &put)
+                (log_padded(head, at, piece, time, &put), None)
             };
-            if is_logged != Some(true) {
-                return is_logged;
+            if put.0 != Some(true) {
+                return (put.0, None);
             }
+            place = put.1.filter(|_| piece.len() == data.len());
             at += piece.len() as u64;
         }
-        Some(true)
+        (Some(true), place)
     }
 
     fn list_write(
@@ -362,7 +364,7 @@ fn log_padded(
     at: u64,
     piece: &[u8],
     time: Option<Time>,
-    put: impl Fn([&[u8]; 2]) -> Option<bool>,
+    put: impl Fn([&[u8]; 2]) -> Put,
 ) -> Option<bool> {
     SCRATCH.with(|buffer| {
         let mut buffer = buffer.borrow_mut();
@@ -371,6 +373,6 @@ fn log_padded(
             buffer.resize(needed, 0);
         }
         let len = encode_write(head, at, piece, time, &mut buffer);
-        put([&[], &buffer[..len]])
+        put([&[], &buffer[..len]]).0
     })
 }

@@ -137,11 +137,17 @@ pub trait Kind: Send + Sync {
     /// something of it is not, or the kind does not do this, and nothing was written. The parts are as for
     /// [`log_alone`](Self::log_alone). Calls for one object must not overlap in time.
     ///
-    /// Persistence: with `true`, durable on return.
+    /// Persistence: with `true`, durable on return; also returns where the record is, as
+    /// [`log_alone`](Self::log_alone) does.
     ///
     /// # Errors
     /// [`NotPersisted`]; later records of the object must not be written before that txg has synced.
-    fn log_next(&self, txg: Txg, object: ObjectId, record: [&[u8]; 2]) -> Result<bool, NotPersisted>;
+    fn log_next(
+        &self,
+        txg: Txg,
+        object: ObjectId,
+        record: [&[u8]; 2],
+    ) -> Result<(bool, Option<LogPlace>), NotPersisted>;
 
     /// Makes every later record depend on every earlier one, so that a loss of these is noticed; unless
     /// `is_forced`, only if no call has to wait for it.

@@ -8,7 +8,7 @@
 //! straight from the caller's bytes, when nothing is kept that a commit of the file would write before it;
 //! otherwise it is kept, and a commit follows.
 
-use fastness_store::record::{Record, Time, TimedWrite, Truncate, attribute};
+use fastness_store::record::{Record, TimedWrite, Truncate, attribute};
 use fastness_store::{
     Dataset, Itx, Object, Operation, Origin, PoolError, PoolResult, Property, Records, SyncMode, Tx,
 };
@@ -68,12 +68,46 @@ impl Logging<'_> {
         Logging { commits, is_copied, keeps_times: commits && keeps_times, origin: None }
     }
 
-    fn put(self, tx: &Tx, object: &Object, offset: u64, data: &[u8]) -> PoolResult<()> {
+    fn put(self, tx: &Tx, object: &Object, write: &TimedWrite<'_>) -> PoolResult<()> {
         match self.origin {
-            Some(origin) => object.write_copy(tx, offset, data, origin),
-            None => object.write(tx, offset, data),
+            Some(origin) => object.write_copy(tx, write.offset, write.data, origin),
+            None => object.write(tx, write.offset, write.data),
         }
     }
+
+    /// Logs a write that was made: at once, or with the next commit.
+    fn log(self, records: &Records<'_>, ino: Ino, write: TimedWrite<'_>) -> Logged {
+        let TimedWrite { offset, time, data } = write;
+        let at_once = self.commits.then(|| records.write_at_once(ino.object(), offset, data, time));
+        self.keep_unless(at_once.flatten(), records, ino, write)
+    }
+
+    /// Keeps the record of a write, unless the log was given it `at_once`.
+    fn keep_unless(
+        self,
+        at_once: Option<bool>,
+        records: &Records<'_>,
+        ino: Ino,
+        write: TimedWrite<'_>,
+    ) -> Logged {
+        if let Some(is_durable) = at_once {
+            return Logged { is_durable, is_timed: true };
+        }
+        records.assign(match self.is_copied {
+            true => Itx::unordered(ino.object(), &Record::TimedWrite(write)),
+            false => Itx::need_copy(ino.object(), write.offset, write.data.len() as u64, false),
+        });
+        Logged { is_durable: false, is_timed: self.is_copied }
+    }
+}
+
+/// What became of the record of a write.
+#[derive(Debug, Clone, Copy, Default)]
+struct Logged {
+    /// A commit of the file has nothing left to do.
+    is_durable: bool,
+    /// The log has the time, or will have it with the next commit.
+    is_timed: bool,
 }
 
 impl FileSystem {
@@ -176,30 +210,14 @@ impl FileSystem {
         logging: Logging<'_>,
     ) -> Result<bool> {
         let now = self.now();
-        let (mut is_durable, mut is_timed) = (false, false);
-        let log = |records: &Records<'_>| {
-            if logging.commits
-                && let Some(is_logged) = records.write_at_once(ino.object(), offset, data, now)
-            {
-                (is_durable, is_timed) = (is_logged, true);
-                return;
-            }
-            is_timed = logging.is_copied;
-            records.assign(match logging.is_copied {
-                true => {
-                    let write = TimedWrite { offset, time: now, data };
-                    Itx::unordered(ino.object(), &Record::TimedWrite(write))
-                }
-                false => Itx::need_copy(ino.object(), offset, data.len() as u64, false),
-            });
-        };
+        let write = TimedWrite { offset, time: now, data };
         let known = self.late.get(ino).filter(|known| !(how.clears_set_id && known.has_set_id));
         if let (Some(known), Some(object)) = (known, self.objects.get(&ino)) {
-            self.write_known((ino, &object), known, (offset, data, now), logging, log)?;
-            if is_timed && logging.keeps_times {
+            let logged = self.write_known((ino, &object), known, write, logging)?;
+            if logged.is_timed && logging.keeps_times {
                 self.late.logged_write(ino, now);
             }
-            return Ok(is_durable);
+            return Ok(logged.is_durable);
         }
         let mut inode = self.file(ino)?;
         let mode = inode.mode;
@@ -209,18 +227,18 @@ impl FileSystem {
         (inode.mtime, inode.ctime) = (now, now);
         let cleared = (inode.mode != mode).then(|| attributes_itx(ino, &inode, attribute::MODE));
         let block_bytes = self.block_bytes_for(offset + data.len() as u64);
-        let write = |tx: &Tx, object: &Object| logging.put(tx, object, offset, data);
+        let put = |tx: &Tx, object: &Object| logging.put(tx, object, &write);
         let has_cleared = cleared.is_some();
-        let mut log = log;
-        self.change_data(ino, inode, block_bytes, write, |records| {
+        let mut logged = Logged::default();
+        self.change_data(ino, inode, block_bytes, put, |records| {
             // Before the bytes: no crash may leave what another user wrote with these bits.
             cleared.into_iter().for_each(|itx| records.assign(itx));
-            log(&records);
+            logged = logging.log(&records, ino, write);
         })?;
-        if is_timed {
+        if logged.is_timed {
             self.late.logged_write(ino, now);
         }
-        Ok(is_durable && !has_cleared)
+        Ok(logged.is_durable && !has_cleared)
     }
 
     /// Writes to a file whose object is open, and whose inode this txg may have stored already. Unless it
@@ -229,27 +247,30 @@ impl FileSystem {
         &self,
         (ino, object): (Ino, &Object),
         known: Known,
-        (offset, data, now): (u64, &[u8], Time),
+        write: TimedWrite<'_>,
         logging: Logging<'_>,
-        log: impl FnOnce(&Records<'_>),
-    ) -> Result<()> {
+    ) -> Result<Logged> {
+        let now = write.time;
         let times = Times { mtime: now, ctime: now, ..known.times };
-        let write = |tx: &Tx| {
+        let (txg, logged) = self.open.transact_with(|tx, records| {
             let txg = tx.txg();
             if logging.keeps_times || txg != known.stored {
                 self.store_times(tx, ino, times)?;
             }
-            logging.put(tx, object, offset, data)?;
-            Ok(txg)
-        };
-        let txg = self.open.transact(write, |records, _| {
-            if known.has_name {
-                log(&records);
-            }
+            // What has no name is not logged.
+            let records = records.filter(|_| known.has_name);
+            let at_once = match &records {
+                Some(records) if logging.commits => {
+                    records.put_at_once(tx, object, write.offset, write.data, now)?
+                }
+                _ => logging.put(tx, object, &write).map(|()| None)?,
+            };
+            let keep = |records| logging.keep_unless(at_once, &records, ino, write);
+            Ok((txg, records.map_or(Logged::default(), keep)))
         })?;
         let is_late = !logging.keeps_times && known.stored == txg;
         self.late.set(ino, Known { stored: txg, times, is_late, ..known });
-        Ok(())
+        Ok(logged)
     }
 
     /// Stores an inode with these times.

@@ -21,7 +21,7 @@ use crate::ids::{DatasetId, ObjectId};
 use crate::objects::buffers::{Block, own};
 use crate::objects::handle::Object;
 use crate::objects::in_log::{InLog, LayerBlock};
-use crate::objects::object::{Blocks, Layer, ObjectCore};
+use crate::objects::object::{Blocks, Contents, Layer, ObjectCore};
 use crate::pool::{Pool, Tx};
 use crate::space::room::{Claim, rows_of};
 use crate::state::Shared;
@@ -103,6 +103,39 @@ impl Object {
         front_bytes: u32,
         log: impl FnOnce() -> Option<LogPlace>,
     ) -> Result<()> {
+        self.put_logged(tx, offset, data, false, front_bytes, log)
+    }
+
+    /// As [`write`](Self::write), otherwise as [`overwrite_logged`](Self::overwrite_logged): the object grows
+    /// if needed. The caller keeps changes of its size out, too.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); the write may be in the log all the same, if the object was destroyed
+    /// meanwhile.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn write_logged(
+        &self,
+        tx: &Tx,
+        offset: u64,
+        data: &[u8],
+        front_bytes: u32,
+        log: impl FnOnce() -> Option<LogPlace>,
+    ) -> Result<()> {
+        self.put_logged(tx, offset, data, true, front_bytes, log)
+    }
+
+    #[inline]
+    fn put_logged(
+        &self,
+        tx: &Tx,
+        offset: u64,
+        data: &[u8],
+        may_grow: bool,
+        front_bytes: u32,
+        log: impl FnOnce() -> Option<LogPlace>,
+    ) -> Result<()> {
         assert!(self.is_whole_blocks(offset, data.len()), "whole blocks");
         self.check_writable(tx)?;
         let end = self.check_range(offset, data.len() as u64)?;
@@ -110,9 +143,13 @@ impl Object {
         let blocks = offset / u64::from(block_bytes)..end / u64::from(block_bytes);
         let (first, last) = rows_of(&blocks);
         let shape = (blocks.end - blocks.start, last - first + 1);
+        let check = |contents: &Contents| match may_grow {
+            true => self.check_there(),
+            false => self.check_inside(contents, end),
+        };
         let held = {
             let contents = write(&self.core.contents);
-            self.check_inside(&contents, end)?;
+            check(&contents)?;
             let counts = self.rows_of_counts(tx, &contents, &blocks, &(0..0))
                 + self.rows_of_past(tx, &contents, &blocks);
             self.hold_room(tx, &contents, Claim::Data, shape, &(0..0), counts)?
@@ -120,7 +157,7 @@ impl Object {
         let place = log();
         let mut contents = write(&self.core.contents);
         let held = held.counted_anew(&contents);
-        if let Err(error) = self.check_inside(&contents, end) {
+        if let Err(error) = check(&contents) {
             self.settle(held, &contents);
             return Err(error);
         }
@@ -143,13 +180,23 @@ impl Object {
             }
             None => self.write_parts(&mut contents, index, offset, data),
         };
+        if done.is_ok() {
+            self.grow(&mut contents, index, end);
+        }
         held.charge_counts(&mut contents, index);
         self.settle(held, &contents);
         done
     }
 
+    /// Whether a synchronous write is to be in the log alone: the pool's `logdata` says so, and the range is
+    /// of whole blocks.
+    #[inline]
+    pub fn is_for_the_log_alone(&self, offset: u64, len_bytes: usize) -> bool {
+        self.shared.blocks.logs.is_only_copy() && self.is_whole_blocks(offset, len_bytes)
+    }
+
     /// Whether a range is of whole blocks, and not empty.
-    pub fn is_whole_blocks(&self, offset: u64, len_bytes: usize) -> bool {
+    fn is_whole_blocks(&self, offset: u64, len_bytes: usize) -> bool {
         let block_bytes = u64::from(self.core.block_bytes);
         len_bytes > 0 && offset.is_multiple_of(block_bytes) && (len_bytes as u64).is_multiple_of(block_bytes)
     }

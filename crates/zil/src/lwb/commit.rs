@@ -93,9 +93,9 @@ impl<S: Space> Kind for LwbLog<S> {
         Ok(None)
     }
 
-    fn log_next(&self, _: Txg, _: ObjectId, _: [&[u8]; 2]) -> Result<bool, NotPersisted> {
+    fn log_next(&self, _: Txg, _: ObjectId, _: [&[u8]; 2]) -> Result<(bool, Option<LogPlace>), NotPersisted> {
         // Several commits share a block of the chain; this would take one for each record.
-        Ok(false)
+        Ok((false, None))
     }
 
     fn order(&self, _is_forced: bool) -> Result<(), LogCause> {

@@ -97,21 +97,26 @@ impl<M: Medium + Sync> Kind for PmemLog<M> {
     }
 
     #[inline]
-    fn log_next(&self, txg: Txg, object: ObjectId, record: [&[u8]; 2]) -> Result<bool, NotPersisted> {
+    fn log_next(
+        &self,
+        txg: Txg,
+        object: ObjectId,
+        record: [&[u8]; 2],
+    ) -> Result<(bool, Option<LogPlace>), NotPersisted> {
         // Before locking, as above.
         if let Some(cause) = self.refusal() {
             return Err(NotPersisted { txg, cause });
         }
         let commits = lock(&self.commits);
         if commits.graph.needs(object) {
-            return Ok(false);
+            return Ok((false, None));
         }
         let mut keys = [ObjectId::NONE; KEYS_MAX];
         keys[0] = object;
         let entered = self.enter_locked(commits, &keys, true);
         let hdl = entered.map_err(|cause| NotPersisted { txg, cause })?;
-        match hdl.write_entry_parts(txg, record, Wait::Fail) {
-            Ok(_) => Ok(true),
+        match hdl.place_entry(txg, record, Wait::Fail) {
+            Ok(placed) => Ok((true, placed.and_then(|placed| self.prb.place_of(&placed)))),
             Err(error) => Err(NotPersisted { txg, cause: self.note_error(error) }),
         }
     }

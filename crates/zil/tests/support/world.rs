@@ -216,7 +216,7 @@ impl<L: Logs> World<L> {
     pub fn write_at_once(&self, object: u64, offset: usize, data: &[u8]) -> Option<bool> {
         let tx = self.pool.tx();
         self.pool.apply(&tx, DATASET, &Op::Write(object, offset, data.to_vec())).unwrap();
-        self.zil.log_at_once(tx.txg, ObjectId(object), offset as u64, data, Time::default())
+        self.zil.place_at_once(tx.txg, ObjectId(object), offset as u64, data, Time::default()).0
     }
 
     /// Writes to the volume.

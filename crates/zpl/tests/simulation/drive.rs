@@ -11,6 +11,8 @@ use fastness_zpl::{
 
 use crate::model::{Change, How, Model, Name, Node, is_directory};
 
+/// Smallest block of a file.
+pub(crate) const BLOCK_BYTES: usize = 4096;
 const TYPES: [u32; 6] = [mode::FILE, mode::FILE, mode::FILE, mode::DIRECTORY, mode::DIRECTORY, mode::SYMLINK];
 
 fn name(rng: &mut Rng) -> Name {
@@ -82,7 +84,17 @@ impl Model {
             12..=14 => {
                 let len = rng.below(40_000) as usize >> (3 * rng.below(5));
                 let byte = 1 + rng.below(255) as u8;
-                Change::Write { ino: file(rng).unwrap_or(any), offset, data: vec![byte; len.max(1)] }
+                let ino = file(rng).unwrap_or(any);
+                if byte.is_multiple_of(2) {
+                    // Whole blocks, which a log alone may have.
+                    let (offset, len) = (offset / BLOCK_BYTES, len.div_ceil(BLOCK_BYTES).max(1));
+                    return Change::Write {
+                        ino,
+                        offset: offset * BLOCK_BYTES,
+                        data: vec![byte; len * BLOCK_BYTES],
+                    };
+                }
+                Change::Write { ino, offset, data: vec![byte; len.max(1)] }
             }
             15 => Change::Resize { ino: file(rng).unwrap_or(any), len: offset },
             16 => {

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastness_store::Store;
+use fastness_store::{LogData, Property, Store};
 use fastness_testkit::Rng;
 use fastness_zpl::{FileSystem, FileSystemOptions, Ino, mode};
 
-use crate::drive::{assert_shows, carry_out, names};
+use crate::drive::{BLOCK_BYTES, assert_shows, carry_out, names};
 use crate::model::{Change, How, Model};
 use crate::partial::{self, bytes};
 use crate::support::{FS, Log, Media};
@@ -45,6 +45,7 @@ impl Met {
             "promoted",
             "txg",
             "sync write",
+            "read from the log",
             "pmem",
             "lwb",
             "crash in replay",
@@ -89,7 +90,16 @@ fn create(rng: &mut Rng, met: &mut Met) -> World {
     let log = Log::ALL[rng.index(2)];
     met.meet(if log == Log::Pmem { "pmem" } else { "lwb" });
     let (media, store) = Media::create(log, 64 << 20, Duration::from_secs(3600));
-    let fs = FileSystem::create(&store, FS, &FileSystemOptions::default()).unwrap();
+    if rng.below(2) == 0 {
+        let pool = store.pool();
+        pool.transact(|tx| pool.set_log_data(tx, LogData::Pm)).unwrap();
+    }
+    let properties = match rng.below(2) {
+        0 => vec![(Property::RecordSize, BLOCK_BYTES as u64)],
+        _ => Vec::new(),
+    };
+    let options = FileSystemOptions { properties, ..FileSystemOptions::default() };
+    let fs = FileSystem::create(&store, FS, &options).unwrap();
     World {
         media,
         store: Some(store),
@@ -378,6 +388,10 @@ impl World {
 
     fn crash(&mut self, rng: &mut Rng, met: &mut Met) {
         met.meet("crash");
+        let log = self.store.as_ref().and_then(|store| store.log().map(|log| log.medium_stats()));
+        if log.flatten().is_some_and(|stats| stats.read_bytes > 0) {
+            met.meet("read from the log");
+        }
         let is_cut = rng.below(3) == 0 && self.begin_sync(rng, met);
         if self.model.0.values().any(|node| node.links == 0) {
             met.meet("unlinked in use");

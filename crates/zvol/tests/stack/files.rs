@@ -7,7 +7,7 @@ use fastness_base::chain;
 use fastness_pool::{ErrorKind, PoolError, Property};
 use fastness_zpl::{Errno, FileSystem, FileSystemOptions, FsError, Ino, mode};
 
-use crate::drive::{assert_shows, carry_out};
+use crate::drive::{BLOCK_BYTES, assert_shows, carry_out};
 use crate::met::note;
 use crate::model::Change;
 use crate::rng::Rng;
@@ -39,7 +39,8 @@ impl World<'_> {
     /// A file system in a new pool, if it has room for one.
     pub fn make_files(&mut self) {
         let quota = self.rng.one_in(4).then_some((Property::Quota, QUOTA_BYTES));
-        let (properties, seed) = (quota.into_iter().collect(), Some(self.rng.next()));
+        let small = self.rng.one_in(2).then_some((Property::RecordSize, BLOCK_BYTES as u64));
+        let (properties, seed) = (quota.into_iter().chain(small).collect(), Some(self.rng.next()));
         let options = FileSystemOptions { properties, seed, ..Default::default() };
         match FileSystem::create(self.store(), NAME, &options) {
             Ok(fs) => self.files = Some(Files { fs: Some(fs), tree: Tree::default() }),
@@ -62,19 +63,44 @@ impl World<'_> {
     pub fn change_files(&mut self, seed: u64) -> Done {
         let pool = self.pool();
         let (met, is_off) = (self.met, || self.power.is_off());
+        let log = self.store().log();
+        let read_bytes =
+            || log.as_ref().and_then(|log| log.medium_stats()).map_or(0, |stats| stats.read_bytes);
         let Some(Files { fs: Some(fs), tree }) = &mut self.files else { return Ok(()) };
         let mut change = tree.now.choose(&mut fastness_testkit::Rng(seed), FILE_BYTES_MAX);
-        let made = carry_out(fs, &mut change, false);
+        let has_name = |ino: &Ino| tree.now.0.get(ino).is_some_and(|node| node.links > 0);
+        let synced = match &change {
+            Change::Write { ino, .. } if seed.is_multiple_of(2) && has_name(ino) => Some(*ino),
+            _ => None,
+        };
+        let made = carry_out(fs, &mut change, synced.is_some());
         let expected = tree.now.clone().apply(&change);
         match (made, expected) {
             (Ok(()), Ok(())) => {
-                tree.push(change, pool.open_txg().0);
+                tree.push(change.clone(), pool.open_txg().0);
+                if let Some(ino) = synced {
+                    tree.settle_file(ino);
+                    note(&met.files_written_through, 1);
+                    let before = read_bytes();
+                    let mut bytes = vec![0xee; tree.now.0[&ino].bytes.len()];
+                    // A medium that fails is met elsewhere.
+                    let is_read = fs.read(ino, 0, &mut bytes).is_ok();
+                    assert!(
+                        !is_read || bytes == tree.now.0[&ino].bytes,
+                        "{change:?} reads as something else"
+                    );
+                    note(&met.files_in_log, u64::from(read_bytes() > before));
+                }
                 note(&met.files_changed, 1);
                 Ok(())
             }
             (Err(error), Err(expected)) if error.errno() == expected => Ok(()),
             (Ok(()), Err(expected)) => panic!("{change:?} is not refused: {expected}"),
             (Err(error), _) => {
+                if matches!(error, FsError::Commit(_)) {
+                    // The write was made all the same.
+                    tree.push(change.clone(), pool.open_txg().0);
+                }
                 let is_of_medium =
                     matches!(error.errno(), Errno::IO | Errno::NOSPC | Errno::DQUOT | Errno::AGAIN);
                 assert!(is_of_medium || is_off(), "{change:?}: {error}");
@@ -218,7 +244,11 @@ fn plan(ino: Ino, rng: &mut Rng) -> (Ino, Vec<Change>, bool) {
         match rng.below(5) {
             0 => Change::Resize { ino, len: offset },
             1 => Change::SetMode { ino, mode: rng.below(0o1000) as u32 },
-            _ => Change::Write { ino, offset, data: vec![1 + rng.below(255) as u8; 1 + rng.index(9000)] },
+            2 => Change::Write { ino, offset, data: vec![1 + rng.below(255) as u8; 1 + rng.index(9000)] },
+            _ => {
+                let data = vec![1 + rng.below(255) as u8; BLOCK_BYTES * (1 + rng.index(2))];
+                Change::Write { ino, offset: offset / BLOCK_BYTES * BLOCK_BYTES, data }
+            }
         }
     };
     (ino, (0..count).map(change).collect(), rng.one_in(2))

@@ -151,7 +151,10 @@ counters! {
     /// Changes, syncs and races of files; lives after which all of them was there, or not; clears.
     files_changed: 60,
     files_synced: 60,
+    files_written_through: 60,
     files_raced: 60,
+    /// Bytes of files that the log alone had, and that were read there.
+    files_in_log: 100,
     files_lost_some: 60,
     files_lost_none: 60,
     files_cleared: 200,

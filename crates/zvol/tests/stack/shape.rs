@@ -52,7 +52,7 @@ impl Shape {
             leaves_bytes: is_full.then_some(leaves_bytes),
             chunks: 3 + rng.index(6),
             chunk_bytes,
-            is_one_copy: rng.one_in(2),
+            is_one_copy: rng.one_in(2) || std::env::var_os("FASTNESS_STACK_ONE_COPY").is_some(),
             write_max,
         }
     }
