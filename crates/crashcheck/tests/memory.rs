@@ -2,6 +2,7 @@
 //!
 //! Alone in its process: what the process has needed at most is measured.
 
+use std::io::Write;
 use std::path::Path;
 
 use fastness_crashcheck::Result;
@@ -100,7 +101,9 @@ fn eight_times_the_images_take_no_more_than_their_hashes() {
     trace(&file, rounds);
     let report = analyzed(&file);
     let after = most_mib();
-    println!("{IMAGES_OF_A_ROUND} images: {before} MiB; {} images: {after} MiB", report.totals.images);
+    let images = report.totals.images;
+    writeln!(std::io::stderr(), "{IMAGES_OF_A_ROUND} images: {before} MiB; {images} images: {after} MiB")
+        .unwrap();
     assert_eq!(report.totals.images, rounds as usize * (IMAGES_OF_A_ROUND - 1) + 1);
     assert_eq!(report.totals.exhaustive_points, report.totals.points);
     assert!(!report.is_clean(), "half of a round is a state of its own");
