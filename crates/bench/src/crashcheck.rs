@@ -5,7 +5,10 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use fastness_crashcheck::generate::{CrashImages, Layout, Options as GenerateOptions, generate};
+use fastness_crashcheck::CheckError;
+use fastness_crashcheck::generate::{
+    Contents, KNOWN_IMAGES, Known, Layout, Options as GenerateOptions, Part, Point, Sink, generate,
+};
 use fastness_crashcheck::image::Image;
 use fastness_crashcheck_trace::{Event, FenceKind, FlushKind, Header, Kind, Origin, Reader, Region, Writer};
 
@@ -58,10 +61,12 @@ fn crash_images(name: &str, fences: u64, len_bytes: u64, vinter_seconds: f64, go
     let mut count = 0;
     let time = time_ns(|| {
         let mut reader = Reader::new(&trace[..])?;
-        let layout = Layout::of(reader.header())?;
-        let images = generate(&mut reader, &GenerateOptions::default(), None)?;
-        count = images.images.len();
-        save_differences(&images, &layout, &dir)
+        let len_bytes = Layout::of(reader.header())?.len_bytes();
+        let known = Known::new(KNOWN_IMAGES);
+        let mut differences = Differences { dir: &dir, len_bytes, first: None, known, count: 0 };
+        generate(&mut reader, &GenerateOptions::default(), None, &mut differences)?;
+        count = differences.count;
+        Ok(())
     });
     std::fs::remove_dir_all(&dir)?;
     let seconds = time? / 1e9;
@@ -73,16 +78,40 @@ fn crash_images(name: &str, fences: u64, len_bytes: u64, vinter_seconds: f64, go
     })
 }
 
-/// The first image in full, and of the others the pages that differ from it.
-fn save_differences(images: &CrashImages, layout: &Layout, dir: &Path) -> Result<()> {
-    let Some(first) = images.images.first() else { return Ok(()) };
-    let len_bytes = layout.len_bytes();
-    first.contents.memory.write_sparse(&File::create(dir.join("first"))?, 0, len_bytes)?;
-    for image in &images.images[1..] {
-        let file = File::create(dir.join(image.hash.to_string()))?;
-        image.contents.memory.write_differences(&first.contents.memory, &file, 0, len_bytes)?;
+/// Writes the first image in full, and of the others the pages that differ from it.
+struct Differences<'a> {
+    dir: &'a Path,
+    len_bytes: u64,
+    first: Option<Contents>,
+    known: Known<()>,
+    count: usize,
+}
+
+impl Sink for Differences<'_> {
+    fn begin(&mut self, _: &Point, _: &Contents) -> Result<(), CheckError> {
+        Ok(())
     }
-    Ok(())
+
+    fn image(&mut self, contents: Contents, _: Part, _: bool) -> Result<(), CheckError> {
+        let hash = contents.hash();
+        if self.known.get_mut(&hash).is_some() {
+            return Ok(());
+        }
+        self.known.put(&hash, ());
+        self.count += 1;
+        let path = self.dir.join(hash.to_string());
+        let file = File::create(&path);
+        let written = file.and_then(|file| match &self.first {
+            None => contents.memory.write_sparse(&file, 0, self.len_bytes),
+            Some(first) => contents.memory.write_differences(&first.memory, &file, 0, self.len_bytes),
+        });
+        self.first.get_or_insert(contents);
+        written.map_err(CheckError::file("write", &path))
+    }
+
+    fn end(&mut self, _: &Point) -> Result<(), CheckError> {
+        Ok(())
+    }
 }
 
 fn row(name: String, value: f64, unit: &'static str) -> Row {

@@ -84,8 +84,8 @@ pub(crate) fn make_dir(path: &Path) -> Result<()> {
 }
 
 impl CheckError {
-    /// For `map_err`.
-    pub(crate) fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CheckError {
+    /// For `map_err`: what could not be done with a file.
+    pub fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CheckError {
         let path = path.to_owned();
         move |source| CheckError::File { what, path, source }
     }

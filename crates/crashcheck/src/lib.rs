@@ -11,9 +11,9 @@
 //!                                            \-- explain: which stores an image lacks, patterns
 //! run/       the whole test: config, analysis; user: programs; file_system: in a guest
 //! generate/  replay: the model, event by event; disk: blocks; run: failure points; reads, options: which images;
-//!            point: where from
-//! check/     extract: recoveries in parallel; state; analyze: operations between checkpoints; oracle; shrink: what
-//!            must be lost
+//!            point: where from; sink: where to; known: which there were
+//! check/     extract: one recovery; workers: in parallel; stream: from images, by recoveries, to the judge; state;
+//!            judge, finding: operations between checkpoints; losses; oracle; shrink: what must be lost
 //! explain/   pending: stores and where they came from; lines: kept, torn, lost; patterns
 //! report/    data: what JSON has; build, evidence: from results; text, html, junit: from data
 //! image/     contents that share what they have in common
@@ -25,8 +25,9 @@
 //!            machine: one QEMU (commands, PM, its end); ram: copies without holes, PM in and out; qmp, agent: the
 //!            two sockets; pool: guests that look at one image after another
 //! ```
-//! Invariants: `generate` yields what the model allows and nothing else, whatever is chosen; the same trace,
-//! options and recovery give the same report; nothing here interprets a state.
+//! Invariants: no image is kept, only its hash, so memory is bounded; `generate` yields what the model allows and
+//! nothing else, whatever is chosen; the same trace, options and recovery give the same report; nothing here
+//! interprets a state.
 
 #![forbid(unsafe_code)]
 

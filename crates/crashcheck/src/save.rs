@@ -2,52 +2,57 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::check::write_files;
 use crate::error::{CheckError, Result};
-use crate::generate::{CrashImages, Layout};
+use crate::generate::{Contents, Layout};
+use crate::image::ImageHash;
 
-/// Writes each image into a folder of `folder` with its hash as the name: `pm0`, `pm1`, ... and `disk0`, ...
+/// Writes images into folders of a folder, each with its hash as the name: `pm0`, `pm1`, ... and `disk0`, ...
 /// Where the file system shares blocks between files, images take the room of what they differ in; elsewhere
 /// zeroes take none.
-///
-/// # Errors
-/// Those of the files.
-pub fn save(images: &CrashImages, layout: &Layout, folder: &Path) -> Result<()> {
-    let mut first: Option<Saved<'_>> = None;
-    for image in &images.images {
-        let dir = folder.join(image.hash.to_string());
-        std::fs::create_dir(&dir).map_err(CheckError::file("make", &dir))?;
-        let shared = match &first {
-            Some(first) => first.share(image, layout, &dir),
-            None => Ok(false),
-        };
-        if !shared.map_err(CheckError::file("write", &dir))? {
-            write_files(layout, &image.contents, &dir)?;
-        }
-        first.get_or_insert(Saved { image, dir });
+pub struct Saver<'a> {
+    layout: &'a Layout,
+    folder: &'a Path,
+    /// The image that the others share blocks with, and where it is.
+    first: Option<(Contents, PathBuf)>,
+}
+
+impl<'a> Saver<'a> {
+    /// For an empty folder.
+    pub fn new(layout: &'a Layout, folder: &'a Path) -> Saver<'a> {
+        Saver { layout, folder, first: None }
     }
-    Ok(())
-}
 
-/// The image that the others share blocks with.
-struct Saved<'a> {
-    image: &'a crate::generate::CrashImage,
-    dir: std::path::PathBuf,
-}
+    /// Writes an image, unless it is there.
+    ///
+    /// # Errors
+    /// Those of the files.
+    pub fn save(&mut self, contents: &Contents, hash: &ImageHash) -> Result<()> {
+        let dir = self.folder.join(hash.to_string());
+        match std::fs::create_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+            made => made.map_err(CheckError::file("make", &dir))?,
+        }
+        if !self.share(contents, &dir).map_err(CheckError::file("write", &dir))? {
+            write_files(self.layout, contents, &dir)?;
+        }
+        self.first.get_or_insert_with(|| (contents.clone(), dir));
+        Ok(())
+    }
 
-impl Saved<'_> {
-    /// False where the file system cannot share.
-    fn share(&self, image: &crate::generate::CrashImage, layout: &Layout, dir: &Path) -> io::Result<bool> {
-        let regions = layout.parts().iter().enumerate().map(|(index, part)| {
-            let images = (&self.image.contents.memory, &image.contents.memory);
+    /// False where the file system cannot share, and for the first image.
+    fn share(&self, contents: &Contents, dir: &Path) -> io::Result<bool> {
+        let Some((first, first_dir)) = &self.first else { return Ok(false) };
+        let regions = self.layout.parts().iter().enumerate().map(|(index, part)| {
+            let images = (&first.memory, &contents.memory);
             (format!("pm{index}"), images, part.offset, part.region.len_bytes)
         });
-        let disks = self.image.contents.disks.iter().zip(&image.contents.disks).enumerate();
+        let disks = first.disks.iter().zip(&contents.disks).enumerate();
         let disks = disks.map(|(index, (one, two))| (format!("disk{index}"), (one, two), 0, one.len_bytes()));
         for (name, (one, two), start, len_bytes) in regions.chain(disks) {
-            let source = File::open(self.dir.join(&name))?;
+            let source = File::open(first_dir.join(&name))?;
             let file = File::create(dir.join(&name))?;
             if rustix::fs::ioctl_ficlone(&file, &source).is_err() {
                 return Ok(false);
@@ -64,6 +69,7 @@ mod tests {
     use fastness_pm_model::{Op, Trace};
 
     use super::*;
+    use crate::generate::collect::CrashImages;
     use crate::generate::{Options, generate};
     use crate::trace::record;
 
@@ -73,16 +79,23 @@ mod tests {
         let file = record(&Trace { initial: vec![7; 10_000 / 64 * 64], ops }, "pm", Vec::new()).unwrap();
         let mut reader = Reader::new(&file[..]).unwrap();
         let layout = Layout::of(reader.header()).unwrap();
-        let images = generate(&mut reader, &Options::default(), None).unwrap();
+        let mut images = CrashImages::default();
+        generate(&mut reader, &Options::default(), None, &mut images).unwrap();
         let dir = tempfile::tempdir().unwrap();
-        save(&images, &layout, dir.path()).unwrap();
+        let mut saver = Saver::new(&layout, dir.path());
+        for image in &images.images {
+            saver.save(&image.contents, &image.hash).unwrap();
+        }
         assert!(images.images.len() > 2);
         for image in &images.images {
             let mut bytes = vec![0; 10_000 / 64 * 64];
             image.contents.memory.read(0, &mut bytes);
             assert!(bytes == std::fs::read(dir.path().join(image.hash.to_string()).join("pm0")).unwrap());
         }
-        let error = save(&images, &layout, dir.path()).unwrap_err();
+        saver.save(&images.images[0].contents, &images.images[0].hash).unwrap();
+        let gone = dir.path().join("gone");
+        let error = Saver::new(&layout, &gone).save(&images.images[0].contents, &images.images[0].hash);
+        let error = error.unwrap_err();
         assert!(error.to_string().starts_with("cannot make "), "{error}");
     }
 }

@@ -13,7 +13,7 @@ use fastness_crashcheck::check::{Extract, State};
 use fastness_crashcheck::generate::Contents;
 use fastness_crashcheck::process::Ending;
 use fastness_crashcheck::report::Report;
-use fastness_crashcheck::run::{Analysis, ImagesConfig};
+use fastness_crashcheck::run::{Analysis, ImagesConfig, Limits};
 use fastness_crashcheck::trace::record;
 use fastness_pm_model::{Config, FlushKind, Machine, Op, RecordStyle, Recorder, RecordingRange, Trace};
 use fastness_pmem::{Medium, NoSum, PersistError, ReadError, RegionInfo, Summer};
@@ -141,6 +141,7 @@ fn tested(trace: &Trace, file: &Path, per_point: usize) -> Report {
         threads: 2,
         symbols: &|_, _| None,
         deadline: None,
+        limits: Limits::default(),
         progress: &|_| {},
     };
     analysis.run().unwrap()

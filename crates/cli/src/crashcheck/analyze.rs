@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use fastness_crashcheck::check::{CommandExtract, Oracle, Pace, Predicate};
 use fastness_crashcheck::generate::Layout;
-use fastness_crashcheck::run::{Analysis, ImagesConfig};
+use fastness_crashcheck::run::{Analysis, ImagesConfig, Limits};
 use fastness_crashcheck::symbols::Symbols;
 use fastness_crashcheck::trace::open_trace;
 
@@ -85,6 +85,7 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
         threads: args.judge.threads(),
         symbols: &|pc, _| symbols.find(pc).or_else(|| kernel.find(pc)),
         deadline: args.budget.deadline(),
+        limits: Limits::default(),
         progress: &|step| progress.tell(step),
     };
     let report = analysis.run();

@@ -21,7 +21,7 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(name: &str) -> Progress {
-        let bar = progress_bar("{prefix}: recovered {pos} of {len} images, {msg} {wide_bar} {eta}");
+        let bar = progress_bar("{prefix}: event {pos} of {len}, {msg} {wide_bar} {eta}");
         bar.set_prefix(name.to_owned());
         Progress { bar, name: name.to_owned(), failures: AtomicUsize::new(0) }
     }
@@ -35,12 +35,12 @@ impl Progress {
                 self.bar.suspend(|| note(format_args!("{}: more in the report", self.name)));
             }
         }
-        self.bar.set_length(step.all as u64);
-        self.bar.set_position(step.done as u64);
+        self.bar.set_length(step.events);
+        self.bar.set_position(step.event);
         let failures = self.failures.load(Ordering::Relaxed);
         self.bar.set_message(match failures {
-            0 => format!("{} states", step.states),
-            _ => format!("{} states, {failures} of them failures", step.states),
+            0 => format!("{} images, {} states", step.done, step.states),
+            _ => format!("{} images, {} states, {failures} of them failures", step.done, step.states),
         });
     }
 }

@@ -1,6 +1,7 @@
 //! `fastness crashcheck report`, and where reports go.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -102,7 +103,11 @@ fn save_junit(reports: &[Report], path: &Path) -> Result<()> {
 /// Writes `NAME.json` and `NAME.html`.
 pub(super) fn save(report: &Report, folder: &Path) -> Result<()> {
     let file = |extension: &str| folder.join(format!("{}.{extension}", report.name));
-    write_file(&file("json"), &serde_json::to_string_pretty(report)?)?;
+    let path = file("json");
+    let cannot = || format!("cannot write {}", path.display());
+    let mut out = BufWriter::new(File::create(&path).with_context(cannot)?);
+    serde_json::to_writer_pretty(&mut out, report).map_err(std::io::Error::from).with_context(cannot)?;
+    out.flush().with_context(cannot)?;
     write_file(&file("html"), &html(report))
 }
 

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,50 +29,6 @@ pub trait Extract: Sync {
     /// # Errors
     /// If the recovery could not be run. A recovery that fails is a state.
     fn extract(&self, place: &mut Self::Place, contents: &Contents) -> Result<State>;
-}
-
-/// The states of images, found by up to `threads` threads; none for those that are not begun by `deadline`.
-/// `progress` is told how many are done, and which image has which state.
-///
-/// # Errors
-/// The first error of an extraction.
-pub fn extract_all<E: Extract>(
-    extract: &E,
-    images: &[&Contents],
-    threads: usize,
-    deadline: Option<Instant>,
-    progress: &(dyn Fn(usize, usize, &State) + Sync),
-) -> Result<Vec<Option<State>>> {
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let states: Vec<_> = images.iter().map(|_| Mutex::new(None)).collect();
-    let work = || -> Result<()> {
-        let mut place = extract.place()?;
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(contents) = images.get(index) else { return Ok(()) };
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(());
-            }
-            let result = extract.extract(&mut place, contents);
-            if result.is_err() {
-                // The others can stop.
-                next.store(images.len(), Ordering::Relaxed);
-            }
-            let state = result?;
-            progress(done.fetch_add(1, Ordering::Relaxed) + 1, index, &state);
-            *states[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(state);
-        }
-    };
-    let threads = threads.clamp(1, images.len().max(1));
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers
-            .into_iter()
-            .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    })?;
-    let state =
-        |found: Mutex<Option<State>>| found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    Ok(states.into_iter().map(state).collect())
 }
 
 /// Runs a program on files with the crash image.

@@ -2,26 +2,36 @@
 //!
 //! Motivation: only the program itself can tell whether an image is consistent. So a recovery runs on each
 //! image and prints what a user would see, and the operations of a test are judged by the states that they
-//! can leave.
+//! can leave. Images are recovered and judged as they are made ([`Stream`]); what is kept does not grow with
+//! their number.
 //!
 //! Source: PM file systems dissertation, 8.6 (tester).
 
-mod analyze;
 mod extract;
+mod finding;
+mod judge;
+mod losses;
 mod oracle;
 mod pace;
 mod progress;
 mod shrink;
 mod state;
+mod stream;
+mod workers;
 
-pub use analyze::{Finding, FindingKind, Operation, analyze, depends_on_non_temporal};
-pub use extract::{CommandExtract, Extract, WorkDir, extract_all, write_files};
+pub use extract::{CommandExtract, Extract, WorkDir, write_files};
+pub use finding::{Finding, FindingKind, Operation};
+pub use judge::{Counts, Crash, Judge};
+pub use losses::Losses;
 pub use oracle::{Oracle, Predicate, Prefix};
 pub use pace::Pace;
 pub(crate) use progress::Seen;
 pub use progress::{Failure, Step};
 pub use shrink::{Shrink, Shrunk};
-pub use state::{Found, State, States};
+pub use state::{Found, State, StateLimits, States};
+pub(crate) use stream::Stream;
+pub use stream::{Passed, Recovered, Stop};
+pub(crate) use workers::Workers;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
-use super::analyze::FindingKind;
+use super::finding::FindingKind;
 use super::state::State;
 
 /// A recovery has ended.
@@ -12,8 +12,11 @@ use super::state::State;
 pub struct Step<'a> {
     /// Recoveries so far.
     pub done: usize,
-    /// How many there will be.
-    pub all: usize,
+    /// The crash came before this event of the trace. Events are gone through in order, but for the few
+    /// recoveries that run at a time.
+    pub event: u64,
+    /// How many events there are.
+    pub events: u64,
     /// Different states so far.
     pub states: usize,
     /// A recovery that failed, in a way that none before it has.

@@ -6,18 +6,16 @@
 //!
 //! Source: A. Zeller, R. Hildebrandt, Simplifying and isolating failure-inducing input, 2002 (ddmin).
 
+use super::losses::{BLOCK_BYTES, LINE_BYTES};
 use super::state::State;
 use crate::Result;
 use crate::generate::Contents;
 use crate::image::Image;
 
-const LINE_BYTES: usize = 64;
-const BLOCK_BYTES: usize = 512;
-
 /// How losses are reduced.
 pub struct Shrink<'a> {
-    /// Recovers what it is given.
-    pub recover: &'a dyn Fn(&Contents) -> Result<State>,
+    /// Recovers what it is given; says whether that leads to a state.
+    pub leads_to: &'a dyn Fn(&Contents, &State) -> Result<bool>,
     /// Most recoveries for one image.
     pub recoveries_max: usize,
 }
@@ -52,9 +50,8 @@ impl Shrink<'_> {
             losses.iter().for_each(|loss| loss.put(image, &mut contents));
             contents
         };
-        let lost = minimal(all.clone(), self.recoveries_max, &mut |losses| {
-            Ok((self.recover)(&mix(losses))? == *state)
-        })?;
+        let lost =
+            minimal(all.clone(), self.recoveries_max, &mut |losses| (self.leads_to)(&mix(losses), state))?;
         Ok(Shrunk { contents: mix(&lost), lost: lost.len(), of: all.len() })
     }
 }
@@ -186,11 +183,12 @@ mod tests {
         let recover = |contents: &Contents| {
             let is_wrong = read(&contents.memory, 130) == 0 && read(&contents.disks[1], 600) == 0;
             let text = vec![u8::from(is_wrong)];
-            Ok(State { ending: crate::process::Ending::Code(0), text, write: None })
+            State { ending: crate::process::Ending::Code(0), text, write: None }
         };
-        let wrong = recover(&lost).unwrap();
-        let shrunk =
-            Shrink { recover: &recover, recoveries_max: 100 }.run(&everything, &lost, &wrong).unwrap();
+        let wrong = recover(&lost);
+        let leads_to = |contents: &Contents, state: &State| Ok(recover(contents) == *state);
+        let shrink = Shrink { leads_to: &leads_to, recoveries_max: 100 };
+        let shrunk = shrink.run(&everything, &lost, &wrong).unwrap();
         assert_eq!((shrunk.lost, shrunk.of), (2, 5));
         let [memory, disk, other] =
             [&shrunk.contents.memory, &shrunk.contents.disks[0], &shrunk.contents.disks[1]];

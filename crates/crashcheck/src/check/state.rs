@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use crate::generate::{CrashImages, Part, PointKind};
 use crate::process::{Ending, Output};
 
 /// The result of recovering an image.
@@ -27,59 +26,110 @@ impl From<Output> for State {
     }
 }
 
-/// A state, and the images that have it.
+/// Most different states of a run, and most bytes of their texts: a recovery with more prints something that
+/// is different each time.
+#[derive(Debug, Clone, Copy)]
+pub struct StateLimits {
+    /// States.
+    pub states: usize,
+    /// Bytes of texts.
+    pub text_bytes: usize,
+}
+
+impl Default for StateLimits {
+    fn default() -> StateLimits {
+        StateLimits { states: 100_000, text_bytes: 32 << 20 }
+    }
+}
+
+/// A state that images of a pass have.
 #[derive(Debug, Clone)]
 pub struct Found {
     /// `c1s0`: the first that was found after checkpoint 1; `s0` where there is no checkpoint.
     pub name: String,
-    /// What it is.
-    pub state: State,
-    /// Indices of images, ascending.
-    pub images: Vec<usize>,
+    /// How many images have it.
+    pub images: u64,
     /// It is that of an image with everything that was pending: a running program can have it.
     pub is_regular: bool,
+    number: u32,
 }
 
-/// The distinct states of crash images.
+/// The distinct states of crash images. A trace may be gone through twice: states keep their numbers, and are
+/// found again.
 #[derive(Debug, Default)]
 pub struct States {
-    /// In the order in which they were found.
-    pub found: Vec<Found>,
-    /// For each image, the index of its state.
-    pub of_image: Vec<usize>,
+    states: Vec<State>,
+    by_hash: HashMap<[u8; 32], u32>,
+    text_bytes: usize,
+    limits: StateLimits,
+    found: Vec<Found>,
+    /// By number.
+    index: Vec<Option<usize>>,
+    /// By checkpoint.
+    counts: HashMap<Option<u64>, usize>,
 }
 
 impl States {
-    /// Collects the states of images, one for each image.
-    ///
-    /// # Panics
-    /// Caller bug only: another number of states than images.
-    pub fn new(images: &CrashImages, states: Vec<State>) -> States {
-        assert_eq!(images.images.len(), states.len(), "a state for each image");
-        let mut by_state: HashMap<State, usize> = HashMap::new();
-        let mut counts: HashMap<Option<u64>, usize> = HashMap::new();
-        let mut all = States::default();
-        for (index, (image, state)) in images.images.iter().zip(states).enumerate() {
-            let is_regular = image.occurrences.iter().any(|occurrence| occurrence.part == Part::Everything);
-            let number = *by_state.entry(state).or_insert_with_key(|state| {
-                let point = image.occurrences.first().map(|first| &images.points[first.point]);
-                let checkpoint = point.and_then(|point| match point.kind {
-                    PointKind::Checkpoint(number) if point.checkpoint.is_none() => Some(number),
-                    _ => point.checkpoint,
-                });
-                let count = counts.entry(checkpoint).or_default();
-                let name = match checkpoint {
-                    Some(checkpoint) => format!("c{checkpoint}s{count}"),
-                    None => format!("s{count}"),
-                };
-                *count += 1;
-                all.found.push(Found { name, state: state.clone(), images: Vec::new(), is_regular: false });
-                all.found.len() - 1
-            });
-            all.found[number].images.push(index);
-            all.found[number].is_regular |= is_regular;
-            all.of_image.push(number);
-        }
-        all
+    /// None yet.
+    pub fn new(limits: StateLimits) -> States {
+        States { limits, ..States::default() }
+    }
+
+    /// The number of a state: the same for the same.
+    pub fn number(&mut self, state: State) -> u32 {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(format!("{:?} {:?} ", state.ending, state.write).as_bytes());
+        let hash = *hasher.update(&state.text).finalize().as_bytes();
+        *self.by_hash.entry(hash).or_insert_with(|| {
+            self.text_bytes += state.text.len();
+            self.states.push(state);
+            self.index.push(None);
+            (self.states.len() - 1) as u32
+        })
+    }
+
+    /// Whether there are as many as may be.
+    pub fn is_full(&self) -> bool {
+        self.states.len() >= self.limits.states || self.text_bytes >= self.limits.text_bytes
+    }
+
+    /// Forgets which were found.
+    pub fn begin_pass(&mut self) {
+        self.found.clear();
+        self.index.fill(None);
+        self.counts.clear();
+    }
+
+    /// Notes that an image after `checkpoint` has this state; returns its index among those found.
+    pub fn note(&mut self, number: u32, checkpoint: Option<u64>, is_regular: bool, is_new: bool) -> usize {
+        let index = *self.index[number as usize].get_or_insert_with(|| {
+            let count = self.counts.entry(checkpoint).or_default();
+            let name = match checkpoint {
+                Some(checkpoint) => format!("c{checkpoint}s{count}"),
+                None => format!("s{count}"),
+            };
+            *count += 1;
+            self.found.push(Found { name, images: 0, is_regular: false, number });
+            self.found.len() - 1
+        });
+        let found = &mut self.found[index];
+        found.images += u64::from(is_new);
+        found.is_regular |= is_regular;
+        index
+    }
+
+    /// Those found, in order.
+    pub fn found(&self) -> &[Found] {
+        &self.found
+    }
+
+    /// What one of those found is.
+    pub fn state(&self, index: usize) -> &State {
+        self.by_number(self.found[index].number)
+    }
+
+    /// What a state is.
+    pub fn by_number(&self, number: u32) -> &State {
+        &self.states[number as usize]
     }
 }

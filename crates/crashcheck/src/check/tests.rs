@@ -7,16 +7,49 @@ use fastness_pm_model::{Op, Trace};
 
 use super::*;
 use crate::Result;
-use crate::generate::{Contents, CrashImages, Layout, Options, begins_at, generate};
+use crate::generate::{Contents, Known, Layout, Options, extent, generate};
 use crate::process::Ending;
 use crate::trace::record;
 
-fn images_of(ops: Vec<Op>) -> (CrashImages, Layout) {
-    let file = record(&Trace { initial: vec![0; 4096], ops }, "pm", Vec::new()).unwrap();
-    let first_event = begins_at(&mut Reader::new(&file[..]).unwrap()).unwrap();
-    let mut reader = Reader::new(&file[..]).unwrap();
-    let layout = Layout::of(reader.header()).unwrap();
-    (generate(&mut reader, &Options { first_event, ..Options::default() }, None).unwrap(), layout)
+fn trace_of(ops: Vec<Op>) -> Vec<u8> {
+    record(&Trace { initial: vec![0; 4096], ops }, "pm", Vec::new()).unwrap()
+}
+
+fn layout(file: &[u8]) -> Layout {
+    Layout::of(Reader::new(file).unwrap().header()).unwrap()
+}
+
+/// What an analysis of a trace has found.
+struct Judged {
+    operations: Vec<Operation>,
+    states: States,
+    depends: BTreeSet<u64>,
+}
+
+fn judged<E: Extract>(
+    file: &[u8],
+    extract: &E,
+    oracles: &[Box<dyn Oracle + '_>],
+    must_be_atomic: bool,
+    images_per_point: usize,
+) -> Result<Judged> {
+    let first_event = extent(&mut Reader::new(file).unwrap()).unwrap().first;
+    let options = Options { first_event, images_per_point, ..Options::default() };
+    let (mut states, mut known) = (States::new(StateLimits::default()), Known::new(1024));
+    let mut judge = Judge::new(oracles, must_be_atomic);
+    Workers::run(extract, 3, None, &|_, _| {}, |workers| {
+        let mut stream = Stream::new(workers, &mut judge, &mut states, &mut known, None, 0);
+        generate(&mut Reader::new(file).unwrap(), &options, None, &mut stream)?;
+        stream.finish()
+    })?;
+    let depends = judge.depends_on_non_temporal().clone();
+    Ok(Judged { operations: judge.operations().to_vec(), states, depends })
+}
+
+fn letters(operations: &[Operation]) -> Vec<String> {
+    let letters =
+        |operation: &Operation| operation.findings.iter().map(|finding| finding.kind.letter()).collect();
+    operations.iter().map(letters).collect()
 }
 
 /// Recovers in this process: the first bytes of the first lines, by a function.
@@ -42,25 +75,9 @@ fn shown(text: impl std::fmt::Display) -> State {
     State { ending: Ending::Code(0), text: text.to_string().into_bytes(), write: None }
 }
 
-fn extracted<E: Extract>(
-    extract: &E,
-    images: &CrashImages,
-    threads: usize,
-    progress: &(dyn Fn(usize, usize, &State) + Sync),
-) -> Result<Vec<State>> {
-    let contents: Vec<_> = images.images.iter().map(|image| &image.contents).collect();
-    let states = extract_all(extract, &contents, threads, None, progress)?;
-    Ok(states.into_iter().map(|state| state.expect("there is no deadline")).collect())
-}
-
 /// The findings of each operation, as its letters.
 fn findings(ops: Vec<Op>, look: impl Fn([u8; 4]) -> State + Sync) -> Vec<String> {
-    let (images, _) = images_of(ops);
-    let states = extracted(&Look(look), &images, 3, &|_, _, _| {}).unwrap();
-    let operations = analyze(&images, &States::new(&images, states), &[], true).unwrap();
-    let letters =
-        |operation: &Operation| operation.findings.iter().map(|finding| finding.kind.letter()).collect();
-    operations.iter().map(letters).collect()
+    letters(&judged(&trace_of(ops), &Look(look), &[], true, 256).unwrap().operations)
 }
 
 fn set(line: u64) -> Vec<Op> {
@@ -140,22 +157,18 @@ fn operations_lie_between_checkpoints_and_without_any_the_whole_is_one() {
 
 #[test]
 fn operations_of_many_steps_need_not_be_atomic_but_durable() {
-    let letters = |ops| {
-        let (images, _) = images_of(ops);
-        let states = extracted(&Look(marked), &images, 2, &|_, _, _| {}).unwrap();
-        let operations = analyze(&images, &States::new(&images, states), &[], false).unwrap();
-        operations[0].findings.iter().map(|finding| finding.kind.letter()).collect::<String>()
-    };
+    let letters =
+        |ops| letters(&judged(&trace_of(ops), &Look(marked), &[], false, 256).unwrap().operations).concat();
     assert_eq!(letters(operation(&[set(0), set(1), set(2)])), "");
     assert_eq!(letters(operation(&[set(0), unflushed(1)])), "S");
 }
 
 #[test]
 fn states_are_named_by_the_checkpoint_behind_which_they_appear() {
-    let (images, _) = images_of([operation(&[set(1), set(0)]), unflushed(3), vec![Op::Mark(2)]].concat());
+    let ops = [operation(&[set(1), set(0)]), unflushed(3), vec![Op::Mark(2)]].concat();
     let look = Look(|lines: [u8; 4]| shown(format_args!("{lines:?}")));
-    let states = States::new(&images, extracted(&look, &images, 2, &|_, _, _| {}).unwrap());
-    let names: Vec<_> = states.found.iter().map(|found| (&found.name[..], found.is_regular)).collect();
+    let states = judged(&trace_of(ops), &look, &[], true, 256).unwrap().states;
+    let names: Vec<_> = states.found().iter().map(|found| (&found.name[..], found.is_regular)).collect();
     assert_eq!(names, [("c0s0", true), ("c0s1", true), ("c0s2", true), ("c1s0", true)]);
 }
 
@@ -181,10 +194,9 @@ fn oracles_judge_by_what_was_acknowledged() {
     assert_eq!(predicate(script).refuses(&shown("bad"), None).unwrap().unwrap(), "not at all");
     assert!(predicate("exit 7").refuses(&shown(""), None).is_err());
 
-    let (images, _) = images_of(operation(&[set(0)]));
     let look = Look(|lines: [u8; 4]| shown(if lines[0] == 0 { "good" } else { "bad" }));
-    let states = States::new(&images, extracted(&look, &images, 1, &|_, _, _| {}).unwrap());
-    let operations = analyze(&images, &states, &[&predicate(script)], true).unwrap();
+    let oracle: Box<dyn Oracle> = Box::new(predicate(script));
+    let operations = judged(&trace_of(operation(&[set(0)])), &look, &[oracle], true, 256).unwrap().operations;
     let kinds: Vec<_> = operations[0].findings.iter().map(|finding| finding.kind.clone()).collect();
     assert_eq!(kinds, [FindingKind::Oracle("not at 0".to_owned())]);
 }
@@ -193,13 +205,10 @@ fn oracles_judge_by_what_was_acknowledged() {
 fn states_that_hang_on_non_temporal_stores_are_found_where_not_all_images_were_taken() {
     let line = |line: u64| (0..8).map(move |word| Op::nt_store(line * 64 + word * 8, [1; 8]));
     let ops: Vec<Op> = (0..4).flat_map(line).chain([Op::sfence()]).collect();
-    let file = record(&Trace { initial: vec![0; 4096], ops }, "pm", Vec::new()).unwrap();
+    let file = trace_of(ops);
     let depends = |images_per_point| {
-        let options = Options { images_per_point, ..Options::default() };
-        let images = generate(&mut Reader::new(&file[..]).unwrap(), &options, None).unwrap();
         let look = Look(|lines: [u8; 4]| shown(format_args!("{lines:?}")));
-        let states = States::new(&images, extracted(&look, &images, 2, &|_, _, _| {}).unwrap());
-        depends_on_non_temporal(&images, &states)
+        judged(&file, &look, &[], true, images_per_point).unwrap().depends
     };
     assert_eq!(depends(16), BTreeSet::from([32]));
     assert_eq!(depends(10_000), BTreeSet::new());
@@ -207,23 +216,23 @@ fn states_that_hang_on_non_temporal_stores_are_found_where_not_all_images_were_t
 
 #[test]
 fn a_command_recovers_files_and_its_output_is_the_state() {
-    let (images, layout) = images_of(operation(&[set(0)]));
+    let file = trace_of(operation(&[set(0)]));
     let work = tempfile::tempdir().unwrap();
     let extract = |script: &str, write: Option<&str>| {
         let sh = |script: &str| ["sh", "-c", script, "recover", "{pm}"].map(str::to_owned).to_vec();
         let extract = CommandExtract {
             command: sh(script),
             write: write.map(sh),
-            layout: layout.clone(),
+            layout: layout(&file),
             time_out: Duration::from_secs(20),
             pace: Pace::default(),
             work: work.path().to_owned(),
             current_dir: work.path().to_owned(),
         };
-        let found = extracted(&extract, &images, 2, &|_, _, _| {}).unwrap();
-        let written = found
-            .iter()
-            .map(|state| (state.ending, String::from_utf8_lossy(&state.text).into_owned(), state.write));
+        let states = judged(&file, &extract, &[], true, 256).unwrap().states;
+        let found = (0..states.found().len()).map(|index| states.state(index));
+        let written =
+            found.map(|state| (state.ending, String::from_utf8_lossy(&state.text).into_owned(), state.write));
         written.collect::<Vec<_>>()
     };
     // A file of its own each time: one that was changed is not seen again.
@@ -241,17 +250,17 @@ fn a_command_recovers_files_and_its_output_is_the_state() {
 
 #[test]
 fn a_recovery_that_is_not_there_is_an_error() {
-    let (images, layout) = images_of(operation(&[set(0)]));
+    let file = trace_of(operation(&[set(0)]));
     let work = tempfile::tempdir().unwrap();
     let extract = CommandExtract {
         command: vec!["/nonexistent/recover".to_owned()],
         write: None,
-        layout,
+        layout: layout(&file),
         time_out: Duration::from_secs(20),
         pace: Pace::default(),
         work: work.path().to_owned(),
         current_dir: work.path().to_owned(),
     };
-    let error = extracted(&extract, &images, 2, &|_, _, _| {}).unwrap_err();
+    let error = judged(&file, &extract, &[], true, 256).err().unwrap();
     assert_eq!(error.to_string(), "cannot run /nonexistent/recover");
 }

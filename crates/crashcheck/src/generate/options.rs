@@ -13,7 +13,7 @@ use fastness_pm_model::Config;
 pub struct Options {
     /// The machine.
     pub config: Config,
-    /// Number of the first event before which there can be a failure point ([`begins_at`](super::begins_at)).
+    /// Number of the first event before which there can be a failure point ([`extent`](super::extent)).
     pub first_event: u64,
     /// Which images of a failure point.
     pub pick: Pick,

@@ -27,16 +27,20 @@ pub trait Recovery {
     fn lines_read(&mut self, contents: &Contents) -> Result<BTreeSet<u64>>;
 }
 
-/// Results for the images so far.
+/// Most lines that are kept of images, in all: what one point leaves is often what the next one begins with.
+const KNOWN_LINES_MAX: usize = 1 << 20;
+
+/// Results for the last images.
 pub(super) struct Reads<'a> {
     recovery: &'a mut dyn Recovery,
     known: HashMap<ImageHash, BTreeSet<u64>>,
+    known_lines: usize,
     before: BTreeSet<u64>,
 }
 
 impl<'a> Reads<'a> {
     pub(super) fn new(recovery: &'a mut dyn Recovery) -> Reads<'a> {
-        Reads { recovery, known: HashMap::new(), before: BTreeSet::new() }
+        Reads { recovery, known: HashMap::new(), known_lines: 0, before: BTreeSet::new() }
     }
 
     /// The lines to vary at a point with these images.
@@ -54,6 +58,12 @@ impl<'a> Reads<'a> {
             return Ok(lines.clone());
         }
         let lines = self.recovery.lines_read(contents)?;
+        // An image without any takes room, too.
+        self.known_lines += lines.len() + 1;
+        if self.known_lines > KNOWN_LINES_MAX {
+            self.known.clear();
+            self.known_lines = lines.len() + 1;
+        }
         self.known.insert(hash, lines.clone());
         Ok(lines)
     }

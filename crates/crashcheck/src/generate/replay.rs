@@ -5,6 +5,7 @@ use fastness_pm_model::{Config, FenceKind, FlushKind, Machine, Memory, ModelErro
 
 use super::disk::Disk;
 use super::layout::{Layout, Place};
+use super::point::Contents;
 use crate::image::{Image, PAGE_BYTES};
 
 const LINE_BYTES: u64 = 64;
@@ -73,6 +74,12 @@ impl Replay {
     /// The disks, in the order of the header.
     pub fn disks(&self) -> &[Disk] {
         &self.disks
+    }
+
+    /// What a crash leaves that loses nothing.
+    pub fn everything(&self) -> Contents {
+        let disks = self.disks.iter().map(Disk::volatile).collect();
+        Contents { memory: self.machine.volatile(), disks }
     }
 
     /// The last checkpoint.

@@ -8,67 +8,82 @@ use fastness_crashcheck_trace::{Event, Hypercall, Kind, Reader};
 use fastness_pm_model::Scope;
 
 use super::options::{Options, Pick};
-use super::point::{Contents, CrashImages, Part, Point, PointKind};
+use super::point::{Contents, Part, Point, PointKind};
 use super::reads::{Reads, Recovery};
 use super::replay::{Medium, Replay};
+use super::sink::{Out, Sink};
 use crate::Result;
 use crate::image::Image;
 
-/// Number of the event with which the test of a trace begins; everything before is preparation. It is the
-/// start message, or the first checkpoint, or the first event. Reads the rest of the trace.
+/// How far a trace goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Number of the event with which the test begins; everything before is preparation. It is the start
+    /// message, or the first checkpoint, or the first event.
+    pub first: u64,
+    /// How many events there are.
+    pub events: u64,
+}
+
+/// Reads the rest of a trace.
 ///
 /// # Errors
 /// Those of the trace.
-pub fn begins_at(reader: &mut Reader<impl Read>) -> Result<u64> {
-    let mut first_checkpoint = None;
+pub fn extent(reader: &mut Reader<impl Read>) -> Result<Extent> {
+    let (mut start, mut first_checkpoint) = (None, None);
     loop {
         let number = reader.count();
         match reader.next()?.map(|event| event.kind) {
-            None => return Ok(first_checkpoint.unwrap_or(0)),
-            Some(Kind::Hypercall(Hypercall::Start)) => return Ok(number),
-            Some(Kind::Hypercall(Hypercall::Checkpoint(_))) if first_checkpoint.is_none() => {
-                first_checkpoint = Some(number);
+            None => {
+                let first = start.or(first_checkpoint).unwrap_or(0);
+                return Ok(Extent { first, events: number });
+            }
+            Some(Kind::Hypercall(Hypercall::Start)) => {
+                start.get_or_insert(number);
+            }
+            Some(Kind::Hypercall(Hypercall::Checkpoint(_))) => {
+                first_checkpoint.get_or_insert(number);
             }
             Some(_) => {}
         }
     }
 }
 
-/// The crash images of the rest of a trace. With a `recovery`, the lines that it reads are varied where there
-/// are too many.
+/// Hands the crash images of the rest of a trace to `sink`. With a `recovery`, the lines that it reads are
+/// varied where there are too many.
 ///
 /// The same trace, options and recovery give the same images in the same order.
 ///
 /// # Errors
-/// Those of the trace and of the recovery.
+/// Those of the trace, of the recovery, and of the sink.
 pub fn generate<'a>(
     reader: &mut Reader<impl Read>,
     options: &'a Options,
     recovery: Option<&'a mut dyn Recovery>,
-) -> Result<CrashImages> {
+    sink: &mut dyn Sink,
+) -> Result<()> {
     let replay = Replay::new(reader.header(), options.config, options.memory_max_bytes)?;
     let reads = recovery.map(Reads::new);
-    let mut run = Run { options, replay, reads, found: CrashImages::default(), stacks: HashSet::new() };
+    let mut run = Run { options, replay, reads, out: Out::new(sink), stacks: HashSet::new() };
     loop {
         let number = reader.count();
         let Some(event) = reader.next()? else {
-            run.point(number, PointKind::End, None)?;
-            return Ok(run.found);
+            return run.point(number, PointKind::End, None);
         };
         run.event(&event, number)?;
     }
 }
 
-struct Run<'a> {
+struct Run<'a, 'b> {
     options: &'a Options,
     replay: Replay,
     reads: Option<Reads<'a>>,
-    found: CrashImages,
+    out: Out<'b>,
     /// Stacks of failure points ([`Pick::Fast`]).
     stacks: HashSet<(Option<u64>, Vec<u64>)>,
 }
 
-impl Run<'_> {
+impl Run<'_, '_> {
     fn event(&mut self, event: &Event<'_>, number: u64) -> Result<()> {
         let is_tested = number >= self.options.first_event;
         if let Some((kind, reach)) = is_tested.then(|| self.point_before(event)).flatten() {
@@ -101,37 +116,47 @@ impl Run<'_> {
     }
 
     fn point(&mut self, event: u64, kind: PointKind, reach: Option<Medium>) -> Result<()> {
-        self.found.points.push(Point {
+        let mut point = Point {
             event,
             checkpoint: self.replay.checkpoint(),
             kind,
             dirty_lines: self.replay.machine().pending_lines(),
             dirty_blocks: self.replay.disks().iter().map(|disk| disk.pending_blocks()).sum(),
-            images: 0,
             is_exhaustive: true,
             is_cut: false,
-        });
+        };
         let disks = Extremes::of(&self.replay);
         let everything = disks.with_all(self.replay.machine().volatile());
+        self.out.sink().begin(&point, &everything)?;
         let has_nt = self.replay.machine().has_pending_nt();
-        if self.options.pick == Pick::Fast {
-            self.found.add(everything, Part::Everything, has_nt);
-            self.mark(false, false);
-            return Ok(());
-        }
-        let nothing = disks.with_none(self.replay.machine().persistent().clone());
         // First, so that an image that is both is said to have everything.
-        self.found.add(everything.clone(), Part::Everything, has_nt);
-        self.found.add(nothing.clone(), Part::Nothing, false);
+        let _ = self.out.add(everything.clone(), Part::Everything, has_nt);
+        match self.options.pick {
+            Pick::Fast => point.is_exhaustive = false,
+            Pick::Subsets => self.subsets(&mut point, reach, &disks, &everything)?,
+        }
+        self.out.check()?;
+        self.out.sink().end(&point)
+    }
+
+    fn subsets(
+        &mut self,
+        point: &mut Point,
+        reach: Option<Medium>,
+        disks: &Extremes,
+        everything: &Contents,
+    ) -> Result<()> {
+        let nothing = disks.with_none(self.replay.machine().persistent().clone());
+        let _ = self.out.add(nothing.clone(), Part::Nothing, false);
         if reach.is_none_or(|medium| medium == Medium::Memory) {
-            self.memory(event, &disks, &nothing, &everything)?;
+            self.memory(point, disks, &nothing, everything)?;
         }
         for disk in 0..self.replay.disks().len() {
             if reach.is_none_or(|medium| medium == Medium::Disk(disk)) {
-                self.disk(event, disk, &disks);
+                self.disk(point, disk, disks);
             }
         }
-        self.mark(self.varies_all(reach), false);
+        point.is_exhaustive &= self.varies_all(reach);
         Ok(())
     }
 
@@ -148,19 +173,11 @@ impl Run<'_> {
         }
     }
 
-    /// Notes for the last point that a part of it has these properties.
-    fn mark(&mut self, is_exhaustive: bool, is_cut: bool) {
-        if let Some(point) = self.found.points.last_mut() {
-            point.is_exhaustive &= is_exhaustive;
-            point.is_cut |= is_cut;
-        }
-    }
-
     /// Takes images of PM: all if they are few; otherwise those that differ in what a recovery reads;
     /// otherwise some.
     fn memory(
         &mut self,
-        event: u64,
+        point: &mut Point,
         disks: &Extremes,
         nothing: &Contents,
         everything: &Contents,
@@ -168,48 +185,49 @@ impl Run<'_> {
         if self.take(Scope::default(), disks) {
             return Ok(());
         }
+        let is_over = self.out.sink().is_over();
         let lines = match &mut self.reads {
-            Some(reads) => Some(reads.lines(nothing, everything)?),
-            None => None,
+            Some(reads) if !is_over => Some(reads.lines(nothing, everything)?),
+            _ => None,
         };
-        let whole_nt = self.options.non_temporal.is_whole_at(event);
+        let whole_nt = self.options.non_temporal.is_whole_at(point.event);
         let scope = Scope { lines: lines.as_ref(), whole_nt };
         let is_complete = (lines.is_some() || whole_nt) && self.take(scope, disks);
         if !is_complete {
-            let Run { options, replay, found, .. } = self;
-            let seed = options.seed.wrapping_add(event);
+            let Run { options, replay, out, .. } = self;
+            let seed = options.seed.wrapping_add(point.event);
             let _ = replay.machine().sample(scope, seed, options.images_per_point, &mut |image| {
-                disks.add(found, image.memory, image.has_nt);
-                ControlFlow::Continue(())
+                disks.add(out, image.memory, image.has_nt)
             });
         }
-        self.mark(false, !is_complete);
+        point.is_exhaustive = false;
+        point.is_cut |= !is_complete;
         Ok(())
     }
 
     /// Takes all images of a scope, if there are few enough.
     fn take(&mut self, scope: Scope<'_>, disks: &Extremes) -> bool {
-        let Run { options, replay, found, .. } = self;
+        let Run { options, replay, out, .. } = self;
         let taken = replay.machine().enumerate(scope, options.images_per_point, &mut |image| {
-            disks.add(found, image.memory, image.has_nt);
-            ControlFlow::Continue(())
+            disks.add(out, image.memory, image.has_nt)
         });
         taken.is_ok()
     }
 
-    fn disk(&mut self, event: u64, index: usize, disks: &Extremes) {
-        let Run { options, replay, found, .. } = self;
+    fn disk(&mut self, point: &mut Point, index: usize, disks: &Extremes) {
+        let Run { options, replay, out, .. } = self;
         let memories = [replay.machine().persistent().clone(), replay.machine().volatile()];
-        let seed = options.seed.wrapping_add(event).wrapping_add(index as u64);
+        let seed = options.seed.wrapping_add(point.event).wrapping_add(index as u64);
         let (is_all, _) = replay.disks()[index].for_each(seed, options.images_per_point, &mut |disk| {
             for (memory, others) in memories.iter().zip([&disks.none, &disks.all]) {
                 let mut others = others.clone();
                 others[index] = disk.clone();
-                found.add(Contents { memory: memory.clone(), disks: others }, Part::Subset, false);
+                out.add(Contents { memory: memory.clone(), disks: others }, Part::Subset, false)?;
             }
             ControlFlow::Continue(())
         });
-        self.mark(is_all, !is_all);
+        point.is_exhaustive &= is_all;
+        point.is_cut |= !is_all;
     }
 }
 
@@ -234,11 +252,12 @@ impl Extremes {
         Contents { memory, disks: self.all.clone() }
     }
 
-    /// Notes an image of PM with both; without disks they are one.
-    fn add(&self, found: &mut CrashImages, memory: &Image, has_nt: bool) {
-        found.add(self.with_none(memory.clone()), Part::Subset, has_nt);
-        if !self.all.is_empty() {
-            found.add(self.with_all(memory.clone()), Part::Subset, has_nt);
+    /// Hands over an image of PM with both; without disks they are one.
+    fn add(&self, out: &mut Out<'_>, memory: &Image, has_nt: bool) -> ControlFlow<()> {
+        out.add(self.with_none(memory.clone()), Part::Subset, has_nt)?;
+        if self.all.is_empty() {
+            return ControlFlow::Continue(());
         }
+        out.add(self.with_all(memory.clone()), Part::Subset, has_nt)
     }
 }

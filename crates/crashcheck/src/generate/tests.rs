@@ -6,6 +6,7 @@ use fastness_crashcheck_trace::{
 };
 use fastness_pm_model::{Budget, Config, FlushKind, Op, Persistence, Rng, Rules, Trace, explore};
 
+use super::collect::{CrashImage, CrashImages};
 use super::*;
 use crate::Result;
 use crate::trace::record;
@@ -32,8 +33,13 @@ fn program(rng: &mut Rng, ops_max: usize) -> Trace {
 }
 
 fn generated(trace: &Trace, options: &Options) -> CrashImages {
-    let file = record(trace, "pm", Vec::new()).unwrap();
-    generate(&mut Reader::new(&file[..]).unwrap(), options, None).unwrap()
+    collected(&record(trace, "pm", Vec::new()).unwrap(), options)
+}
+
+fn collected(file: &[u8], options: &Options) -> CrashImages {
+    let mut found = CrashImages::default();
+    generate(&mut Reader::new(file).unwrap(), options, None, &mut found).unwrap();
+    found
 }
 
 fn bytes(contents: &Contents, len: usize) -> Vec<u8> {
@@ -47,7 +53,7 @@ fn by_checkpoint(found: &CrashImages) -> BTreeMap<Option<u64>, BTreeSet<Vec<u8>>
     let mut sets: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for image in &found.images {
         for occurrence in &image.occurrences {
-            let checkpoint = found.points[occurrence.point].checkpoint;
+            let checkpoint = found.points[occurrence.point].0.checkpoint;
             sets.entry(checkpoint).or_default().insert(bytes(&image.contents, LEN_BYTES));
         }
     }
@@ -74,7 +80,7 @@ fn all_images_are_those_that_the_model_explores() {
             let options = Options { config: *config, images_per_point: 1 << 20, ..Options::default() };
             let found = generated(&trace, &options);
             assert_eq!(by_checkpoint(&found), expected, "{trace:?} {config:?}");
-            assert!(found.points.iter().all(|point| point.is_exhaustive && !point.is_cut));
+            assert!(found.points.iter().all(|(point, _)| point.is_exhaustive && !point.is_cut));
         }
     }
 }
@@ -92,8 +98,8 @@ fn a_bound_leaves_out_and_says_so_and_makes_nothing_that_is_not_allowed() {
         for (checkpoint, images) in by_checkpoint(&found) {
             assert!(images.is_subset(&all[&checkpoint]), "{trace:?}");
         }
-        for point in &found.points {
-            assert!(point.images <= options.images_per_point + 2, "{point:?}");
+        for (point, images) in &found.points {
+            assert!(*images <= options.images_per_point + 2, "{point:?}");
             cut += usize::from(point.is_cut);
             assert!(!(point.is_cut && point.is_exhaustive));
         }
@@ -115,10 +121,10 @@ fn what_comes_before_the_test_has_no_failure_points() {
         writer.push(&Event::of(kind)).unwrap();
     }
     let file = writer.finish().unwrap();
-    let first_event = begins_at(&mut Reader::new(&file[..]).unwrap()).unwrap();
+    let first_event = extent(&mut Reader::new(&file[..]).unwrap()).unwrap().first;
     let options = Options { first_event, ..Options::default() };
-    let found = generate(&mut Reader::new(&file[..]).unwrap(), &options, None).unwrap();
-    let points: Vec<_> = found.points.iter().map(|point| (point.event, point.kind)).collect();
+    let found = collected(&file, &options);
+    let points: Vec<_> = found.points.iter().map(|(point, _)| (point.event, point.kind)).collect();
     assert_eq!(points, [(4, PointKind::Fence), (5, PointKind::End)]);
     assert!(found.images.iter().all(|image| bytes(&image.contents, 1) == [1]));
 }
@@ -130,7 +136,7 @@ fn a_test_begins_with_its_start_or_else_with_its_first_checkpoint() {
         let mut writer = Writer::new(Vec::new(), &header).unwrap();
         kinds.iter().for_each(|kind| writer.push(&Event::of(*kind)).unwrap());
         let file = writer.finish().unwrap();
-        begins_at(&mut Reader::new(&file[..]).unwrap()).unwrap()
+        extent(&mut Reader::new(&file[..]).unwrap()).unwrap().first
     };
     let fence = Kind::Fence(fastness_crashcheck_trace::FenceKind::Sfence);
     let checkpoint = |number| Kind::Hypercall(Hypercall::Checkpoint(number));
@@ -179,7 +185,8 @@ fn journal(ops: Vec<Op>) -> (CrashImages, usize) {
     let file = record(&Trace { initial: vec![0; 4096], ops }, "pm", Vec::new()).unwrap();
     let mut journal = Journal::default();
     let options = Options { images_per_point: 64, ..Options::default() };
-    let found = generate(&mut Reader::new(&file[..]).unwrap(), &options, Some(&mut journal)).unwrap();
+    let mut found = CrashImages::default();
+    generate(&mut Reader::new(&file[..]).unwrap(), &options, Some(&mut journal), &mut found).unwrap();
     (found, journal.0)
 }
 
@@ -190,7 +197,7 @@ fn lines_that_no_recovery_reads_are_not_varied() {
     assert_eq!(seen(&found), BTreeSet::from([None, Some(vec![1; DATA_LINES as usize])]));
     assert!(found.images.len() <= 4, "{} images", found.images.len());
     let (first, rest) = found.points.split_first().unwrap();
-    assert!(!first.is_exhaustive && !first.is_cut && rest.iter().all(|point| point.is_exhaustive));
+    assert!(!first.0.is_exhaustive && !first.0.is_cut && rest.iter().all(|point| point.0.is_exhaustive));
     assert_eq!(runs, 2);
 }
 
@@ -202,7 +209,7 @@ fn lines_that_a_recovery_reads_only_of_an_image_with_less_are_varied() {
     let torn =
         seen(&found).into_iter().flatten().filter(|data| data.contains(&1) && data.contains(&2)).count();
     assert!(torn > 10, "data that is partly overwritten while the mark is set: {torn}");
-    assert!(found.points.iter().any(|point| point.is_cut), "2 to the power of 21 are too many");
+    assert!(found.points.iter().any(|(point, _)| point.is_cut), "2 to the power of 21 are too many");
 }
 
 #[test]
@@ -220,7 +227,7 @@ fn non_temporal_stores_are_whole_where_there_are_many_unless_wanted_in_part() {
         let trace = Trace { initial: vec![0; 512], ops: ops.clone() };
         let options = Options { images_per_point: 16, non_temporal, ..Options::default() };
         let found = generated(&trace, &options);
-        (found.images.len(), found.points[0].is_cut)
+        (found.images.len(), found.points[0].0.is_cut)
     };
     assert_eq!(images(NonTemporal::Whole), (16, false));
     assert_eq!(images(NonTemporal::PartialAt(BTreeSet::from([fence + 1]))), (16, false));
@@ -244,11 +251,11 @@ fn fast_images_are_in_program_order_once_for_each_stack() {
     }
     let file = writer.finish().unwrap();
     let options = Options { pick: Pick::Fast, ..Options::default() };
-    let found = generate(&mut Reader::new(&file[..]).unwrap(), &options, None).unwrap();
+    let found = collected(&file, &options);
     let stored =
         |image: &CrashImage| bytes(&image.contents, 6 * 64).iter().filter(|byte| **byte != 0).count();
     assert_eq!(found.images.iter().map(stored).collect::<Vec<_>>(), [1, 5, 6]);
-    let kinds: Vec<_> = found.points.iter().map(|point| point.kind).collect();
+    let kinds: Vec<_> = found.points.iter().map(|(point, _)| point.kind).collect();
     assert_eq!(kinds, [PointKind::Flush, PointKind::Flush, PointKind::End]);
 }
 
@@ -279,9 +286,9 @@ fn images_of_memory_and_of_disks_are_combined_with_the_extremes_of_the_other() {
         writer.push(&Event::of(kind)).unwrap();
     }
     let file = writer.finish().unwrap();
-    let found = generate(&mut Reader::new(&file[..]).unwrap(), &Options::default(), None).unwrap();
+    let found = collected(&file, &Options::default());
     let points: Vec<_> =
-        found.points.iter().map(|point| (point.kind, point.images, point.is_exhaustive)).collect();
+        found.points.iter().map(|(point, images)| (point.kind, *images, point.is_exhaustive)).collect();
     let expected =
         [(PointKind::Completion, 8, false), (PointKind::Fence, 4, true), (PointKind::End, 1, true)];
     assert_eq!(points, expected);
@@ -296,7 +303,9 @@ fn what_cannot_be_is_refused_with_the_number_of_the_event() {
         kinds.iter().for_each(|kind| writer.push(&Event::of(*kind)).unwrap());
         let file = writer.finish().unwrap();
         let options = Options { memory_max_bytes: 1 << 20, ..Options::default() };
-        let error = generate(&mut Reader::new(&file[..]).unwrap(), &options, None).unwrap_err();
+        let mut found = CrashImages::default();
+        let reader = &mut Reader::new(&file[..]).unwrap();
+        let error = generate(reader, &options, None, &mut found).unwrap_err();
         std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
     };
     let header = Header { regions: vec![region()], ..Header::default() };

@@ -14,9 +14,6 @@ use crate::check::{Finding, FindingKind, Operation};
 use crate::explain::patterns;
 use crate::trace::open_trace;
 
-/// Most states of a finding that get evidence.
-const EVIDENCE_MAX: usize = 4;
-
 /// Makes the report.
 ///
 /// # Errors
@@ -25,15 +22,16 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
     let mut reader = open_trace(source.trace)?;
     let header = reader.header().clone();
     let patterns = patterns(&mut reader)?;
-    let Source { images, states, .. } = source;
-    let points = &images.points;
+    let Source { counts, passed, states, .. } = source;
     let totals = Totals {
         events: reader.count(),
-        points: points.len(),
-        exhaustive_points: points.iter().filter(|point| point.is_exhaustive).count(),
-        cut_points: points.iter().filter(|point| point.is_cut).count(),
-        images: images.images.len(),
-        unreached_images: source.unreached,
+        points: counts.points,
+        exhaustive_points: counts.exhaustive_points,
+        cut_points: counts.cut_points,
+        images: passed.images,
+        unreached_images: passed.unreached,
+        stopped_by: passed.stop.map(|stop| stop.to_string()),
+        forgotten_images: source.forgotten,
     };
     let operations = source.operations.iter().map(|operation| operation_report(source, &header, operation));
     let region = |region: &fastness_crashcheck_trace::Region| RegionReport {
@@ -49,11 +47,11 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
         first_event: pattern.first_event,
         first_address: pattern.first_address,
     };
-    let state = |found: &crate::check::Found| StateReport {
+    let state = |(index, found): (usize, &crate::check::Found)| StateReport {
         name: found.name.clone(),
-        ending: ending(&found.state),
-        text: readable(&found.state.text),
-        images: found.images.len(),
+        ending: ending(states.state(index)),
+        text: readable(&states.state(index).text),
+        images: found.images as usize,
         is_regular: found.is_regular,
     };
     Ok(Report {
@@ -63,7 +61,7 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
         regions: header.regions.iter().map(region).collect(),
         totals,
         operations: operations.collect::<Result<_>>()?,
-        states: states.found.iter().map(state).collect(),
+        states: states.found().iter().enumerate().map(state).collect(),
         patterns: patterns.into_iter().map(pattern).collect(),
     })
 }
@@ -76,17 +74,13 @@ fn ending(state: &crate::check::State) -> String {
 }
 
 fn operation_report(source: &Source<'_>, header: &Header, operation: &Operation) -> Result<OperationReport> {
-    let points = &source.images.points;
-    let event = |index: usize| points.get(index).map_or(0, |point| point.event);
-    let expected = Expected::of(source, operation);
     let finding = |finding: &Finding| -> Result<FindingReport> {
-        let suspects = expected.suspects(finding);
-        let evidence = suspects.iter().take(EVIDENCE_MAX).map(|state| {
+        let evidence = finding.crashes.iter().map(|(state, crash)| {
             let reference = match finding.kind {
-                FindingKind::FinalStates | FindingKind::Atomicity => expected.nearest(*state),
+                FindingKind::FinalStates | FindingKind::Atomicity => nearest(operation, *state),
                 _ => None,
             };
-            evidence(source, header, operation, finding, *state, reference)
+            evidence(source, header, operation, crash, *state, reference)
         });
         Ok(FindingReport {
             kind: finding.kind.name().to_owned(),
@@ -99,7 +93,7 @@ fn operation_report(source: &Source<'_>, header: &Header, operation: &Operation)
     Ok(OperationReport {
         from: operation.from,
         to: operation.to,
-        events: (event(operation.points.start), event(operation.points.end.saturating_sub(1))),
+        events: operation.events,
         states: names(source, &operation.states),
         final_states: names(source, &operation.final_states),
         findings: operation.findings.iter().map(finding).collect::<Result<_>>()?,
@@ -107,38 +101,10 @@ fn operation_report(source: &Source<'_>, header: &Header, operation: &Operation)
 }
 
 fn names(source: &Source<'_>, states: &BTreeSet<usize>) -> Vec<String> {
-    states.iter().map(|state| source.states.found[*state].name.clone()).collect()
+    states.iter().map(|state| source.states.found()[*state].name.clone()).collect()
 }
 
-/// The states that an operation begins and ends with if nothing is lost.
-struct Expected {
-    before: Option<usize>,
-    after: Option<usize>,
-}
-
-impl Expected {
-    fn of(source: &Source<'_>, operation: &Operation) -> Expected {
-        let complete = |point| source.images.complete_at(point).map(|index| source.states.of_image[index]);
-        let last = operation.points.end.saturating_sub(1);
-        Expected { before: complete(operation.points.start), after: complete(last) }
-    }
-
-    /// The states of a finding that need evidence: those that are not expected, or else that before the
-    /// operation.
-    fn suspects(&self, finding: &Finding) -> Vec<usize> {
-        let is_expected = |state: &usize| Some(*state) == self.before || Some(*state) == self.after;
-        if !matches!(finding.kind, FindingKind::FinalStates | FindingKind::Atomicity) {
-            return finding.states.iter().copied().collect();
-        }
-        let others: Vec<usize> = finding.states.iter().copied().filter(|state| !is_expected(state)).collect();
-        if !others.is_empty() {
-            return others;
-        }
-        finding.states.iter().copied().filter(|state| Some(*state) != self.after).collect()
-    }
-
-    /// What a state is compared with.
-    fn nearest(&self, state: usize) -> Option<usize> {
-        self.after.or(self.before).filter(|expected| *expected != state)
-    }
+/// What a state of an operation is compared with: the state after it, or that before, if nothing is lost.
+fn nearest(operation: &Operation, state: usize) -> Option<usize> {
+    operation.after.or(operation.before).filter(|expected| *expected != state)
 }

@@ -45,7 +45,7 @@ pub struct RegionReport {
 }
 
 /// The extent of the test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Events of the trace.
     pub events: u64,
@@ -57,9 +57,16 @@ pub struct Totals {
     pub cut_points: usize,
     /// Distinct crash images, each of which was recovered.
     pub images: usize,
-    /// Further ones that were not: the budget was used up.
+    /// Further ones that were not.
     #[serde(default)]
     pub unreached_images: usize,
+    /// Why they were not.
+    #[serde(default)]
+    pub stopped_by: Option<String>,
+    /// Images whose hashes were forgotten, to bound memory: one that came again after that was recovered and
+    /// counted again.
+    #[serde(default)]
+    pub forgotten_images: u64,
 }
 
 /// One operation.
@@ -118,6 +125,10 @@ pub struct EvidenceReport {
     pub lost: Vec<LineReport>,
     /// Parts of disks that are lacking, compared with a crash that loses nothing.
     pub lost_blocks: Vec<BlocksReport>,
+    /// Bytes of lines and blocks that it lacks, if these are too many to be kept and shown; then those above
+    /// are none.
+    #[serde(default)]
+    pub left_out_bytes: u64,
     /// How many lines were pending at the crash, and are as the program has left them.
     pub kept_lines: usize,
     /// Some of these.

@@ -7,48 +7,39 @@ use fastness_crashcheck_trace::Header;
 use super::data::{BlocksReport, EvidenceReport, HistoryReport, LineReport, StoreReport};
 use super::source::{Source, difference, place, short_name};
 use crate::Result;
-use crate::check::{Finding, FindingKind, Operation, Shrunk};
+use crate::check::{Crash, Operation, Shrunk};
 use crate::explain::{ExplainedLine, Kept, Pending, explain, pending_at};
 use crate::generate::Contents;
 use crate::trace::open_trace;
 use crate::trace::{Filter, hex, name, text};
 
-const LINE_BYTES: u64 = 64;
 const BLOCK_BYTES: u64 = 512;
 /// Most lines and parts of disks, and most events of a line.
 const LINES_MAX: usize = 8;
 const EVENTS_MAX: usize = 40;
 
-/// A crash of a finding.
-struct Crash<'a> {
-    /// Index of its image.
-    image: usize,
-    /// Index of its failure point.
-    point: usize,
-    /// The image of the same point with everything, if there is one.
-    complete: Option<&'a Contents>,
-}
-
-/// The crash with this state that has lost least, at the failure points where the finding is.
+/// What a crash with this state has lost.
 pub(super) fn evidence(
     source: &Source<'_>,
     header: &Header,
     operation: &Operation,
-    finding: &Finding,
+    crash: &Crash,
     state: usize,
     reference: Option<usize>,
 ) -> Result<EvidenceReport> {
-    let images = &source.images;
-    let crash = choose(source, operation, finding, state);
-    let image = &images.images[crash.image];
-    let event = images.points[crash.point].event;
+    let event = crash.event;
     let pending = pending_at(&mut open_trace(source.trace)?, source.config, source.memory_max_bytes, event)?;
-    let shrunk = shrunk(source, &crash, &pending, state)?;
-    let contents = shrunk.as_ref().map_or(&image.contents, |shrunk| &shrunk.contents);
+    let everything = pending.replay.everything();
+    let mut contents = everything.clone();
+    if let Some(losses) = &crash.losses {
+        losses.apply(&mut contents);
+    }
+    let shrunk = shrunk(source, &everything, &contents, &pending, state)?;
+    let contents = shrunk.as_ref().map_or(&contents, |shrunk| &shrunk.contents);
     let lines = explain(&pending, &contents.memory).unwrap_or_default();
     let (mut lost, kept): (Vec<_>, Vec<_>) = lines.into_iter().partition(ExplainedLine::has_lost);
     let kept_lines = kept.len();
-    let begin = images.points[operation.points.start].event;
+    let begin = operation.events.0;
     // What the operation itself has stored is the more likely culprit.
     lost.sort_by_key(|line| {
         !line.stores.iter().any(|(store, kept)| store.event >= begin && *kept != Kept::Whole)
@@ -59,59 +50,36 @@ pub(super) fn evidence(
     let mut lost = shown(lost);
     let at = histories(source, &mut lost, begin, event)?;
     let difference = reference.map(|reference| difference(source, reference, state)).unwrap_or_default();
+    let name = |state: usize| source.states.found()[state].name.clone();
     Ok(EvidenceReport {
-        state: source.states.found[state].name.clone(),
+        state: name(state),
         difference,
-        expected: reference.map(|reference| source.states.found[reference].name.clone()),
-        image: hex(&image.hash.0),
+        expected: reference.map(name),
+        image: hex(&crash.image.0),
         event,
         at,
         is_enough_of: shrunk.as_ref().filter(|shrunk| shrunk.lost < shrunk.of).map(|shrunk| shrunk.of),
         lost,
-        lost_blocks: crash.complete.map(|all| lost_blocks(all, contents)).unwrap_or_default(),
+        lost_blocks: lost_blocks(&everything, contents),
+        left_out_bytes: if crash.losses.is_none() { crash.lost_bytes } else { 0 },
         kept_lines,
         kept: shown(kept),
     })
 }
 
-fn choose<'a>(source: &Source<'a>, operation: &Operation, finding: &Finding, state: usize) -> Crash<'a> {
-    let images = source.images;
-    let points = match finding.kind {
-        FindingKind::FinalStates => operation.points.end - 1..operation.points.end,
-        _ => operation.points.clone(),
-    };
-    let mut best: Option<(u64, Crash<'a>)> = None;
-    for index in &source.states.found[state].images {
-        let image = &images.images[*index];
-        for occurrence in image.occurrences.iter().filter(|occurrence| points.contains(&occurrence.point)) {
-            let complete = images.complete_at(occurrence.point).map(|index| &images.images[index].contents);
-            let lost = complete.map_or(u64::MAX, |all| bytes_lost(all, &image.contents));
-            if best.as_ref().is_none_or(|(least, _)| lost < *least) {
-                best = Some((lost, Crash { image: *index, point: occurrence.point, complete }));
-            }
-        }
-    }
-    // A state of an operation has an image at one of its points.
-    let any = || Crash { image: source.states.found[state].images[0], point: points.start, complete: None };
-    best.map_or_else(any, |(_, crash)| crash)
-}
-
 /// A crash there that has lost less. Where lines depend on each other there may be no crash that leaves such
 /// a mix.
-fn shrunk(source: &Source<'_>, crash: &Crash<'_>, pending: &Pending, state: usize) -> Result<Option<Shrunk>> {
-    let Some(everything) = crash.complete.filter(|_| !pending.replay.machine().has_order_across_lines())
-    else {
+fn shrunk(
+    source: &Source<'_>,
+    everything: &Contents,
+    image: &Contents,
+    pending: &Pending,
+    state: usize,
+) -> Result<Option<Shrunk>> {
+    if pending.replay.machine().has_order_across_lines() {
         return Ok(None);
-    };
-    let image = &source.images.images[crash.image].contents;
-    source.shrink.run(everything, image, &source.states.found[state].state).map(Some)
-}
-
-fn bytes_lost(all: &Contents, image: &Contents) -> u64 {
-    let lines = all.memory.differences(&image.memory, LINE_BYTES as usize);
-    let disks = all.disks.iter().zip(&image.disks);
-    let blocks = disks.flat_map(|(all, disk)| all.differences(disk, BLOCK_BYTES as usize));
-    lines.into_iter().chain(blocks).map(|range| range.end - range.start).sum()
+    }
+    source.shrink.run(everything, image, source.states.state(state)).map(Some)
 }
 
 fn lost_blocks(all: &Contents, image: &Contents) -> Vec<BlocksReport> {

@@ -42,11 +42,13 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
         escaped(&report.tracer)
     )?;
     if totals.unreached_images > 0 {
-        writeln!(
-            out,
-            "<p>The budget was used up: {} crash images were not recovered.</p>",
-            totals.unreached_images
-        )?;
+        let why = totals.stopped_by.as_deref().unwrap_or("the budget was used up");
+        let (why, count) = (escaped(why), totals.unreached_images);
+        writeln!(out, "<p>{count} crash images were not recovered: {why}.</p>")?;
+    }
+    if totals.forgotten_images > 0 {
+        let forgotten = totals.forgotten_images;
+        writeln!(out, "<p>{forgotten} images were forgotten, and recovered again if they came again.</p>")?;
     }
     writeln!(
         out,
@@ -117,6 +119,9 @@ fn write_evidence(evidence: &EvidenceReport, out: &mut String) -> std::fmt::Resu
         writeln!(out, "</pre>")?;
     }
     match evidence.lost.is_empty() && evidence.lost_blocks.is_empty() {
+        true if evidence.left_out_bytes > 0 => {
+            writeln!(out, "<p>Lost: {} bytes, too many to be kept and shown.</p>", evidence.left_out_bytes)
+        }
         true => {
             writeln!(out, "<p>Nothing was lost: the program leaves this even if everything is flushed.</p>")
         }

@@ -5,8 +5,7 @@ use std::path::Path;
 use fastness_crashcheck_trace::Region;
 use fastness_pm_model::Config;
 
-use crate::check::{Operation, Shrink, States};
-use crate::generate::CrashImages;
+use crate::check::{Counts, Operation, Passed, Shrink, States};
 use crate::symbols::Find;
 
 /// Most bytes of a state, and of a difference.
@@ -24,10 +23,12 @@ pub struct Source<'a> {
     pub memory_max_bytes: u64,
     /// Looks up where an instruction comes from.
     pub symbols: &'a Find<'a>,
-    /// The images.
-    pub images: &'a CrashImages,
-    /// How many more there would be, if the budget had not been used up.
-    pub unreached: usize,
+    /// Failure points, in numbers.
+    pub counts: Counts,
+    /// Images, in numbers.
+    pub passed: Passed,
+    /// How many images were forgotten, and would have been taken for new ones.
+    pub forgotten: u64,
     /// Their states.
     pub states: &'a States,
     /// The operations.
@@ -62,8 +63,8 @@ pub(super) fn place(source: &Source<'_>, pc: Option<u64>, is_kernel: bool) -> St
 
 /// How a state differs from another.
 pub(super) fn difference(source: &Source<'_>, expected: usize, state: usize) -> String {
-    let found = &source.states.found;
-    let (one, two) = (readable(&found[expected].state.text), readable(&found[state].state.text));
+    let (found, states) = (source.states.found(), source.states);
+    let (one, two) = (readable(&states.state(expected).text), readable(&states.state(state).text));
     let difference = similar::TextDiff::from_lines(&one, &two);
     let text = difference
         .unified_diff()

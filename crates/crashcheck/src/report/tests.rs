@@ -4,10 +4,10 @@ use fastness_pm_model::{Op, Trace};
 
 use super::*;
 use crate::Result;
-use crate::check::{Extract, FindingKind, State, Step};
+use crate::check::{Extract, FindingKind, State, StateLimits, Step};
 use crate::generate::Contents;
 use crate::process::Ending;
-use crate::run::{Analysis, ImagesConfig};
+use crate::run::{Analysis, ImagesConfig, Limits};
 use crate::trace::record;
 
 /// Recovers in this process: a mark in line 0 makes lines 1 and 2 valid.
@@ -63,6 +63,15 @@ fn report_with(ops: Vec<Op>, images: &ImagesConfig) -> Report {
 }
 
 fn report_and_tell(ops: Vec<Op>, images: &ImagesConfig, progress: &(dyn Fn(&Step<'_>) + Sync)) -> Report {
+    report_within(ops, images, Limits::default(), progress)
+}
+
+fn report_within(
+    ops: Vec<Op>,
+    images: &ImagesConfig,
+    limits: Limits,
+    progress: &(dyn Fn(&Step<'_>) + Sync),
+) -> Report {
     let dir = tempfile::tempdir().unwrap();
     let analysis = Analysis {
         name: "journal",
@@ -76,6 +85,7 @@ fn report_and_tell(ops: Vec<Op>, images: &ImagesConfig, progress: &(dyn Fn(&Step
         threads: 2,
         symbols: &|_, _| None,
         deadline: None,
+        limits,
         progress,
     };
     analysis.run().unwrap()
@@ -99,7 +109,7 @@ fn failures_are_told_once_as_they_come_and_states_are_counted() {
     let steps = std::sync::Mutex::new(Vec::new());
     let tell = |step: &Step<'_>| {
         let failure = step.failure.as_ref().map(|failure| (failure.kind.clone(), failure.event > 0));
-        steps.lock().unwrap().push((step.done, step.all, step.states, failure));
+        steps.lock().unwrap().push((step.done, step.event <= step.events, step.states, failure));
     };
     // The mark first: the recovery looks at the rest.
     let report =
@@ -109,8 +119,9 @@ fn failures_are_told_once_as_they_come_and_states_are_counted() {
     let crashed = report.states.iter().filter(|state| state.ending.contains("signal")).count();
     assert!(crashed > 0 && report.operations[0].findings.iter().any(|finding| finding.letter == 'C'));
     assert_eq!(failures, vec![(FindingKind::RecoveryCrash, true); crashed]);
-    let all = steps[0].1;
+    let all = report.totals.images;
     assert!(steps.len() == all && steps.iter().any(|(done, ..)| *done == all), "{steps:?}");
+    assert!(steps.iter().all(|(_, is_inside, ..)| *is_inside));
     assert_eq!(steps.iter().map(|(_, _, states, _)| *states).max(), Some(report.states.len()));
 }
 
@@ -184,6 +195,49 @@ fn of_many_lost_lines_those_are_shown_that_are_enough() {
     let evidence = report.operations.iter().flat_map(|operation| &operation.findings);
     let last = evidence.last().unwrap().evidence.last().unwrap();
     assert!(last.lost.len() > 1 && last.is_enough_of.is_none(), "{last:#?}");
+}
+
+#[test]
+fn more_states_than_may_be_end_the_recoveries_and_the_report_says_so() {
+    let ops = || operation(&[set(0), (3..12).flat_map(unflushed).collect(), set(1), unflushed(2), set(1)]);
+    let images = ImagesConfig::default();
+    let whole = report(ops());
+    let limited = |states, text_bytes| {
+        let limits = Limits { states: StateLimits { states, text_bytes }, ..Limits::default() };
+        report_within(ops(), &images, limits, &|_| {})
+    };
+    for cut in [limited(2, 1 << 20), limited(100, 20)] {
+        let totals = &cut.totals;
+        assert!(totals.unreached_images > 0 && totals.images > 0, "{totals:?}");
+        assert_eq!(totals.images + totals.unreached_images, whole.totals.images);
+        assert!(totals.exhaustive_points < totals.points, "{totals:?}");
+        let why = "there are too many different states";
+        assert!(totals.stopped_by.as_deref().is_some_and(|said| said.starts_with(why)));
+        assert!(text(&cut).contains(why) && html(&cut).contains(why));
+    }
+    assert_eq!(limited(100, 1 << 20), whole);
+}
+
+#[test]
+fn images_that_are_forgotten_are_recovered_again_and_nothing_else_changes() {
+    let ops = || operation(&[(3..14).flat_map(unflushed).collect(), set(1), unflushed(2), set(0)]);
+    let images = ImagesConfig { per_point: 1 << 13, ..ImagesConfig::default() };
+    let whole = report_with(ops(), &images);
+    let again = report_within(ops(), &images, Limits { known_images: 0, ..Limits::default() }, &|_| {});
+    assert!(whole.totals.forgotten_images == 0 && again.totals.forgotten_images > 0);
+    assert!(again.totals.images > whole.totals.images, "{:?}", again.totals);
+    assert_eq!(again.operations, whole.operations);
+    assert!(text(&again).contains("images were forgotten to save memory"));
+}
+
+#[test]
+fn losses_that_are_too_large_to_be_kept_are_not_said_to_be_nothing() {
+    let mut report = report(operation(&[set(1), unflushed(2), set(0)]));
+    let evidence = &mut report.operations[0].findings[0].evidence[0];
+    evidence.lost.clear();
+    evidence.left_out_bytes = 4711;
+    assert!(text(&report).contains("lost: 4711 bytes, too many to be kept and shown"));
+    assert!(html(&report).contains("Lost: 4711 bytes"));
 }
 
 #[test]

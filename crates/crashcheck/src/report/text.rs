@@ -32,10 +32,14 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
         }
     }
     if totals.unreached_images > 0 {
+        let why = totals.stopped_by.as_deref().unwrap_or("the budget was used up");
+        writeln!(out, "  {why}: {} crash images were not recovered", totals.unreached_images)?;
+    }
+    if totals.forgotten_images > 0 {
+        let forgotten = totals.forgotten_images;
         writeln!(
             out,
-            "  the budget was used up: {} crash images were not recovered",
-            totals.unreached_images
+            "  {forgotten} images were forgotten to save memory, and recovered again if they came again"
         )?;
     }
     for operation in &report.operations {
@@ -131,6 +135,9 @@ fn write_evidence(report: &Report, evidence: &EvidenceReport, out: &mut String) 
         writeln!(out, "      ...")?;
     }
     match evidence.lost.is_empty() && evidence.lost_blocks.is_empty() {
+        true if evidence.left_out_bytes > 0 => {
+            writeln!(out, "    lost: {} bytes, too many to be kept and shown", evidence.left_out_bytes)?;
+        }
         true => writeln!(out, "    nothing was lost: the program leaves this even if everything is flushed")?,
         false => writeln!(out, "    lost{}:", evidence.enough())?,
     }

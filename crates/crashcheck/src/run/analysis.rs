@@ -1,20 +1,39 @@
 //! From a trace to a report.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::config::{ImagesConfig, NonTemporalConfig};
 use crate::check::{
-    Extract, Failure, FindingKind, Oracle, Prefix, Seen, Shrink, State, States, Step, analyze,
-    depends_on_non_temporal, extract_all,
+    Extract, Failure, FindingKind, Judge, Oracle, Passed, Prefix, Recovered, Seen, Shrink, State,
+    StateLimits, States, Step, Stream, Workers,
 };
 use crate::error::Result;
-use crate::generate::{Contents, CrashImages, NonTemporal, Options, Recovery, begins_at, generate};
-use crate::image::ImageHash;
+use crate::explain::pending_at;
+use crate::generate::{Contents, KNOWN_IMAGES, Known, NonTemporal, Options, Recovery, extent, generate};
 use crate::report::{Report, Source, build};
 use crate::symbols::Find;
 use crate::trace::open_trace;
+
+/// More than can be on their way to a recovery.
+const KNOWN_IMAGES_MIN: usize = 1024;
+
+/// What bounds the memory of an analysis, whatever the number of its images.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Different states. No recovery begins when there are as many; the report says what was not reached.
+    pub states: StateLimits,
+    /// At least so many images, the newest, are known by their hashes, and not recovered again.
+    pub known_images: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { states: StateLimits::default(), known_images: KNOWN_IMAGES }
+    }
+}
 
 /// What to do with a trace.
 pub struct Analysis<'a, E> {
@@ -41,8 +60,22 @@ pub struct Analysis<'a, E> {
     /// No recovery begins after this; the report says what was not reached. One may, all the same: that of
     /// the image with everything, by which records are judged.
     pub deadline: Option<Instant>,
+    /// What bounds its memory.
+    pub limits: Limits,
     /// Told of each recovery.
     pub progress: &'a (dyn Fn(&Step<'_>) + Sync),
+}
+
+/// What both passes through a trace share.
+struct Passes {
+    states: States,
+    known: Known<Recovered>,
+    seen: Seen,
+    /// Recoveries so far.
+    done: AtomicUsize,
+    /// Failure points so far.
+    points: u64,
+    events: u64,
 }
 
 impl<E: Extract> Analysis<'_, E> {
@@ -51,26 +84,43 @@ impl<E: Extract> Analysis<'_, E> {
     /// # Errors
     /// Those of the trace, and of recoveries that cannot be run.
     pub fn run(mut self) -> Result<Report> {
-        let mut options = self.images.options(begins_at(&mut open_trace(self.trace)?)?);
-        let mut known = HashMap::new();
-        let seen = Seen::default();
-        let (mut images, mut states, mut unreached) = self.states(&options, &mut known, &seen)?;
-        if self.images.non_temporal == NonTemporalConfig::Auto && unreached == 0 {
-            let events = depends_on_non_temporal(&images, &states);
+        let extent = extent(&mut open_trace(self.trace)?)?;
+        let mut options = self.images.options(extent.first);
+        let mut passes = Passes {
+            states: States::new(self.limits.states),
+            known: Known::new(self.limits.known_images.max(KNOWN_IMAGES_MIN)),
+            seen: Seen::default(),
+            done: AtomicUsize::new(0),
+            points: 0,
+            events: extent.events,
+        };
+        let mut oracles = std::mem::take(&mut self.oracles);
+        if self.has_prefix_oracle {
+            oracles.push(Box::new(Prefix { complete: self.complete(&options, &mut passes)? }));
+        }
+        let mut judge = Judge::new(&oracles, self.must_be_atomic);
+        let mut passed = self.pass(&options, &mut judge, &mut passes)?;
+        if self.images.non_temporal == NonTemporalConfig::Auto && passed.unreached == 0 {
+            let events = judge.depends_on_non_temporal();
             if !events.is_empty() {
-                options.non_temporal = NonTemporal::PartialAt(events);
-                (images, states, unreached) = self.states(&options, &mut known, &seen)?;
+                options.non_temporal = NonTemporal::PartialAt(events.clone());
+                judge = Judge::new(&oracles, self.must_be_atomic);
+                passed = self.pass(&options, &mut judge, &mut passes)?;
             }
         }
-        if self.has_prefix_oracle {
-            self.oracles.push(Box::new(Prefix { complete: complete(&images, &states) }));
-        }
-        let oracles: Vec<&dyn Oracle> = self.oracles.iter().map(|oracle| &**oracle as &dyn Oracle).collect();
-        let operations = analyze(&images, &states, &oracles, self.must_be_atomic)?;
+        self.report(&options, &judge, passed, passes)
+    }
+
+    fn report(&self, options: &Options, judge: &Judge<'_>, passed: Passed, passes: Passes) -> Result<Report> {
         let recoveries_max = if self.is_over() { 0 } else { self.images.shrink };
-        let recover = |contents: &Contents| match known.get(&contents.hash()) {
-            Some(state) => Ok(state.clone()),
-            None => self.extract.extract(&mut self.extract.place()?, contents),
+        let (states, known) = (&passes.states, RefCell::new(passes.known));
+        let forgotten = known.borrow().forgotten();
+        let leads_to = |contents: &Contents, state: &State| {
+            let number = known.borrow_mut().get_mut(&contents.hash()).and_then(|known| known.state());
+            Ok(match number {
+                Some(number) => states.by_number(number) == state,
+                None => self.extract.extract(&mut self.extract.place()?, contents)? == *state,
+            })
         };
         build(&Source {
             name: self.name,
@@ -78,11 +128,12 @@ impl<E: Extract> Analysis<'_, E> {
             config: options.config,
             memory_max_bytes: options.memory_max_bytes,
             symbols: self.symbols,
-            images: &images,
-            unreached,
-            states: &states,
-            operations: &operations,
-            shrink: Shrink { recover: &recover, recoveries_max },
+            counts: judge.counts(),
+            passed,
+            forgotten,
+            states,
+            operations: judge.operations(),
+            shrink: Shrink { leads_to: &leads_to, recoveries_max },
         })
     }
 
@@ -90,48 +141,41 @@ impl<E: Extract> Analysis<'_, E> {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Makes images, and recovers those whose state is not known; says how many were not reached.
-    fn states(
-        &mut self,
-        options: &Options,
-        known: &mut HashMap<ImageHash, State>,
-        seen: &Seen,
-    ) -> Result<(CrashImages, States, usize)> {
+    /// Makes images, and recovers and judges them on their way.
+    fn pass(&mut self, options: &Options, judge: &mut Judge<'_>, passes: &mut Passes) -> Result<Passed> {
         let mut reader = open_trace(self.trace)?;
-        let is_over = self.is_over();
-        let mut images = match &mut self.recovery {
-            Some(recovery) if self.images.reads && !is_over => {
-                generate(&mut reader, options, Some(&mut **recovery))?
-            }
-            _ => generate(&mut reader, options, None)?,
-        };
-        let new: Vec<_> = images.images.iter().filter(|image| !known.contains_key(&image.hash)).collect();
-        let contents: Vec<_> = new.iter().map(|image| &image.contents).collect();
-        let progress = |done, index: usize, state: &State| {
+        let Passes { states, known, seen, done, points, events } = passes;
+        let progress = self.progress;
+        let told = |event, state: &State| {
             let (states, is_new) = seen.note(state);
             let kind = FindingKind::of_recovery(state).filter(|_| is_new);
-            let event = new[index].occurrences.first().map_or(0, |first| images.points[first.point].event);
             let failure = kind.map(|kind| Failure { kind, event, text: &state.text });
-            (self.progress)(&Step { done, all: contents.len(), states, failure });
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            progress(&Step { done, event, events: *events, states, failure });
         };
-        let found = extract_all(self.extract, &contents, self.threads, self.deadline, &progress)?;
-        let found = new.iter().map(|image| image.hash).zip(found);
-        known.extend(found.filter_map(|(hash, state)| Some((hash, state?))));
-        let last = images.points.len().checked_sub(1).and_then(|last| images.complete_at(last));
-        if let Some(last) = last.filter(|_| self.has_prefix_oracle).map(|index| &images.images[index])
-            && !known.contains_key(&last.hash)
-        {
-            known.insert(last.hash, self.extract.extract(&mut self.extract.place()?, &last.contents)?);
-        }
-        let unreached = images.keep(|image| known.contains_key(&image.hash));
-        let all = images.images.iter().map(|image| known[&image.hash].clone()).collect();
-        let states = States::new(&images, all);
-        Ok((images, states, unreached))
+        let (passed, after) = Workers::run(self.extract, self.threads, self.deadline, &told, |workers| {
+            let mut stream = Stream::new(workers, judge, states, known, self.deadline, *points);
+            match &mut self.recovery {
+                Some(recovery) if self.images.reads => {
+                    generate(&mut reader, options, Some(&mut **recovery), &mut stream)?;
+                }
+                _ => generate(&mut reader, options, None, &mut stream)?,
+            }
+            stream.finish()
+        })?;
+        *points = after;
+        Ok(passed)
     }
-}
 
-/// The state of the image with everything, at the end.
-fn complete(images: &CrashImages, states: &States) -> Vec<u8> {
-    let index = images.points.len().checked_sub(1).and_then(|last| images.complete_at(last));
-    index.map_or_else(Vec::new, |index| states.found[states.of_image[index]].state.text.clone())
+    /// What the recovery of everything, at the end of the trace, prints.
+    fn complete(&self, options: &Options, passes: &mut Passes) -> Result<Vec<u8>> {
+        let pending =
+            pending_at(&mut open_trace(self.trace)?, options.config, options.memory_max_bytes, u64::MAX)?;
+        let contents = pending.replay.everything();
+        let state = self.extract.extract(&mut self.extract.place()?, &contents)?;
+        let text = state.text.clone();
+        let number = passes.states.number(state);
+        passes.known.put(&contents.hash(), Recovered::before(number));
+        Ok(text)
+    }
 }

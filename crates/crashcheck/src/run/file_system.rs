@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fastness_crashcheck_workload::{Command, Workload};
 
-use super::analysis::Analysis;
+use super::analysis::{Analysis, Limits};
 use super::guest_reads::GuestRecovery;
 use super::setting::{GuestSetting, RECOVERY_TIMEOUT, traced};
 use crate::check::{Extract, State, WorkDir, write_files};
@@ -200,6 +200,7 @@ pub fn run_in_guest(
         threads: setting.threads,
         symbols: &|pc, _| setting.symbols.and_then(|symbols| symbols.find(pc)),
         deadline: setting.deadline,
+        limits: Limits::default(),
         progress: setting.progress,
     };
     analysis.run()

@@ -9,7 +9,7 @@ mod setting;
 mod suite;
 mod user;
 
-pub use analysis::Analysis;
+pub use analysis::{Analysis, Limits};
 pub use config::{
     ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig, PmConfig, RecoverConfig,
     Test, TraceConfig,

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::analysis::Analysis;
+use super::analysis::{Analysis, Limits};
 use super::config::Test;
 use super::lines_read::lines_read;
 use crate::check::{CommandExtract, Oracle, Pace, Predicate, Step, write_files};
@@ -78,6 +78,7 @@ impl Test {
             threads: setting.threads,
             symbols: &|pc, _| symbols.find(pc),
             deadline: setting.deadline,
+            limits: Limits::default(),
             progress: setting.progress,
         };
         analysis.run()

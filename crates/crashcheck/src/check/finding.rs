@@ -1,0 +1,152 @@
+//! What can be wrong with an operation of a test.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::judge::Crash;
+use super::state::{State, States};
+use crate::process::Ending;
+
+/// One operation of a test, and its result.
+#[derive(Debug, Clone)]
+pub struct Operation {
+    /// The checkpoint before it; `None` at the beginning of the trace.
+    pub from: Option<u64>,
+    /// The checkpoint after it; `None` at the end of the trace.
+    pub to: Option<u64>,
+    /// The events of its failure points: from that at the checkpoint before it to that at the checkpoint after
+    /// it.
+    pub events: (u64, u64),
+    /// The state before it if nothing is lost.
+    pub before: Option<usize>,
+    /// The state after it if nothing is lost.
+    pub after: Option<usize>,
+    /// States that a crash during it can lead to, by index.
+    pub states: BTreeSet<usize>,
+    /// States after it; empty if it is not known to have ended.
+    pub final_states: BTreeSet<usize>,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// What.
+    pub kind: FindingKind,
+    /// The states that show it, by index.
+    pub states: BTreeSet<usize>,
+    /// For some of them, the crash that has lost least.
+    pub crashes: Vec<(usize, Crash)>,
+}
+
+/// What can be wrong; the worst first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FindingKind {
+    /// The recovery was killed by a signal, did not end, or panicked its kernel.
+    RecoveryCrash,
+    /// The recovery reported a failure.
+    RecoveryError,
+    /// The recovered contents could not be written to.
+    WriteError,
+    /// An oracle rejects the state.
+    Oracle(String),
+    /// More than one state is possible after the operation.
+    FinalStates,
+    /// It has intermediate states.
+    Atomicity,
+}
+
+impl FindingKind {
+    /// What is wrong with a recovery by itself.
+    pub fn of_recovery(state: &State) -> Option<FindingKind> {
+        match (state.ending, state.write) {
+            (Ending::Signal(_) | Ending::TimedOut | Ending::Panicked, _) => Some(FindingKind::RecoveryCrash),
+            (Ending::Code(0), None) => None,
+            (Ending::Code(0), Some(_)) => Some(FindingKind::WriteError),
+            (Ending::Code(_) | Ending::TooMuchOutput, _) => Some(FindingKind::RecoveryError),
+        }
+    }
+
+    /// A letter for tables.
+    pub fn letter(&self) -> char {
+        match self {
+            FindingKind::RecoveryCrash => 'C',
+            FindingKind::RecoveryError => 'E',
+            FindingKind::WriteError => 'W',
+            FindingKind::Oracle(_) => 'O',
+            FindingKind::FinalStates => 'S',
+            FindingKind::Atomicity => 'A',
+        }
+    }
+
+    /// For programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            FindingKind::RecoveryCrash => "recovery-crash",
+            FindingKind::RecoveryError => "recovery-error",
+            FindingKind::WriteError => "write-error",
+            FindingKind::Oracle(_) => "oracle",
+            FindingKind::FinalStates => "final-states",
+            FindingKind::Atomicity => "atomicity",
+        }
+    }
+}
+
+impl std::fmt::Display for FindingKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            FindingKind::RecoveryCrash => write!(f, "the recovery crashes"),
+            FindingKind::RecoveryError => write!(f, "the recovery fails"),
+            FindingKind::WriteError => write!(f, "the recovered contents cannot be written to"),
+            FindingKind::Oracle(said) => write!(f, "the oracle rejects it: {said}"),
+            FindingKind::FinalStates => write!(f, "several states are possible after it"),
+            FindingKind::Atomicity => write!(f, "it is not atomic"),
+        }
+    }
+}
+
+impl Finding {
+    /// Without a crash that shows it.
+    pub(super) fn new(kind: FindingKind, states: BTreeSet<usize>) -> Finding {
+        Finding { kind, states, crashes: Vec::new() }
+    }
+
+    /// The states of it that need evidence: those that are not expected, or else that before the operation.
+    pub(super) fn suspects(&self, before: Option<usize>, after: Option<usize>) -> Vec<usize> {
+        let is_expected = |state: &usize| Some(*state) == before || Some(*state) == after;
+        if !matches!(self.kind, FindingKind::FinalStates | FindingKind::Atomicity) {
+            return self.states.iter().copied().collect();
+        }
+        let others: Vec<usize> = self.states.iter().copied().filter(|state| !is_expected(state)).collect();
+        if !others.is_empty() {
+            return others;
+        }
+        self.states.iter().copied().filter(|state| Some(*state) != after).collect()
+    }
+}
+
+pub(super) fn judge_recoveries(states: &States, operation: &mut Operation) {
+    let mut found: BTreeMap<FindingKind, BTreeSet<usize>> = BTreeMap::new();
+    for index in &operation.states {
+        if let Some(kind) = FindingKind::of_recovery(states.state(*index)) {
+            found.entry(kind).or_default().insert(*index);
+        }
+    }
+    operation.findings.extend(found.into_iter().map(|(kind, states)| Finding::new(kind, states)));
+}
+
+/// States of recoveries that failed are findings by themselves, and do not count here.
+pub(super) fn judge_atomicity(states: &States, operation: &mut Operation, must_be_atomic: bool) {
+    let is_sound = |index: &usize| {
+        let state = states.state(*index);
+        state.ending.is_success() && state.write.is_none()
+    };
+    let sound =
+        |set: &BTreeSet<usize>| set.iter().copied().filter(|index| is_sound(index)).collect::<BTreeSet<_>>();
+    let (after, all) = (sound(&operation.final_states), sound(&operation.states));
+    if after.len() > 1 {
+        operation.findings.push(Finding::new(FindingKind::FinalStates, after));
+    } else if must_be_atomic && all.len() > 2 {
+        operation.findings.push(Finding::new(FindingKind::Atomicity, all));
+    }
+}

@@ -1,0 +1,268 @@
+//! Crash images on their way from the generator, through recoveries, to the judge.
+//!
+//! Images are recovered in parallel, and judged in the order in which they were made. Only those that are on
+//! their way are in memory: a window, which is smaller where images share little. An image that was seen at
+//! an earlier point is not recovered again ([`Known`]).
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::judge::{Judge, Judged};
+use super::state::States;
+use super::workers::Workers;
+use crate::Result;
+use crate::generate::{Contents, Known, Part, Point, Sink};
+use crate::image::ImageHash;
+
+/// Most images on their way, and about how many bytes they may have that are not shared, or print.
+const WINDOW_MAX: usize = 256;
+const WINDOW_MAX_BYTES: usize = 64 << 20;
+/// What a changed line costs at most in an image: its page, and the nodes above it.
+const BYTES_OF_A_LINE: usize = 4096 + 3 * 1200;
+
+/// What is known of an image.
+#[derive(Debug, Clone, Copy)]
+pub struct Recovered {
+    result: Outcome,
+    /// Number of the last point that had it.
+    point: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// It is on its way.
+    Waits,
+    /// No recovery could begin any more.
+    Unreached,
+    /// Number of its state.
+    State(u32),
+}
+
+impl Recovered {
+    /// One with a state, at no point so far.
+    pub fn before(state: u32) -> Recovered {
+        Recovered { result: Outcome::State(state), point: 0 }
+    }
+
+    /// Number of its state, if it has one.
+    pub fn state(&self) -> Option<u32> {
+        match self.result {
+            Outcome::State(state) => Some(state),
+            Outcome::Waits | Outcome::Unreached => None,
+        }
+    }
+}
+
+enum Entry {
+    Begin(Point, Contents),
+    Image { contents: Contents, hash: ImageHash, part: Part, has_nt: bool, is_new: bool, from: From },
+    End(Point),
+}
+
+/// Where the state of an image comes from.
+enum From {
+    /// A recovery, by its number.
+    Recovery(u64),
+    /// It is known, or will be once the images before it are.
+    Known,
+    /// Nowhere.
+    Nothing,
+}
+
+/// Why recoveries have ended before all were done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The time was over.
+    Budget,
+    /// There are too many different states.
+    States,
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Stop::Budget => write!(f, "the budget was used up"),
+            Stop::States => write!(
+                f,
+                "there are too many different states (does the recovery print what is different each time?)"
+            ),
+        }
+    }
+}
+
+/// How many images there were.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Passed {
+    /// Distinct ones that have a state.
+    pub images: usize,
+    /// Distinct ones that have none.
+    pub unreached: usize,
+    /// Why.
+    pub stop: Option<Stop>,
+}
+
+/// The way of one pass through a trace.
+pub(crate) struct Stream<'a, 'b> {
+    workers: Workers,
+    judge: &'a mut Judge<'b>,
+    states: &'a mut States,
+    known: &'a mut Known<Recovered>,
+    deadline: Option<Instant>,
+    /// Points of all passes are counted in one sequence, from 1.
+    points: u64,
+    first_point: u64,
+    queue: VecDeque<Entry>,
+    queued_images: usize,
+    window: usize,
+    text_bytes: usize,
+    /// The point that is being judged, and whether all its images have a state.
+    at: Option<(Point, bool)>,
+    event: u64,
+    passed: Passed,
+}
+
+impl<'a, 'b> Stream<'a, 'b> {
+    pub(crate) fn new(
+        workers: Workers,
+        judge: &'a mut Judge<'b>,
+        states: &'a mut States,
+        known: &'a mut Known<Recovered>,
+        deadline: Option<Instant>,
+        points: u64,
+    ) -> Stream<'a, 'b> {
+        states.begin_pass();
+        Stream {
+            workers,
+            judge,
+            states,
+            known,
+            deadline,
+            points,
+            first_point: points + 1,
+            queue: VecDeque::new(),
+            queued_images: 0,
+            window: WINDOW_MAX,
+            text_bytes: 1,
+            at: None,
+            event: 0,
+            passed: Passed::default(),
+        }
+    }
+
+    /// Waits for what is on its way; says what there was, and how many points with those of earlier passes.
+    pub(crate) fn finish(&mut self) -> Result<(Passed, u64)> {
+        while !self.queue.is_empty() {
+            self.judge_next()?;
+        }
+        Ok((self.passed, self.points))
+    }
+
+    fn judge_next(&mut self) -> Result<()> {
+        match self.queue.pop_front() {
+            Some(Entry::Begin(point, everything)) => {
+                self.judge.begin(&point, everything);
+                self.at = Some((point, true));
+            }
+            Some(Entry::Image { contents, hash, part, has_nt, is_new, from }) => {
+                self.queued_images -= 1;
+                let state = self.state(&hash, from)?;
+                self.passed.images += usize::from(is_new && state.is_some());
+                self.passed.unreached += usize::from(is_new && state.is_none());
+                let Some((point, is_whole)) = &mut self.at else { return Ok(()) };
+                *is_whole &= state.is_some();
+                if let Some(state) = state {
+                    let image =
+                        Judged { contents: &contents, hash, part, has_non_temporal: has_nt, is_new, state };
+                    self.judge.image(self.states, point, &image)?;
+                }
+            }
+            Some(Entry::End(point)) => {
+                let is_whole = self.at.take().is_none_or(|(_, is_whole)| is_whole);
+                self.judge.end(self.states, &point, is_whole);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn state(&mut self, hash: &ImageHash, from: From) -> Result<Option<u32>> {
+        match from {
+            From::Nothing => Ok(None),
+            From::Known => Ok(self.known.get_mut(hash).and_then(|known| known.state())),
+            From::Recovery(number) => {
+                let state = self.workers.wait(number)?;
+                if let Some(state) = &state {
+                    self.text_bytes = self.text_bytes.max(state.text.len());
+                } else {
+                    self.passed.stop.get_or_insert(Stop::Budget);
+                }
+                let number = state.map(|state| self.states.number(state));
+                if let Some(known) = self.known.get_mut(hash) {
+                    known.result = number.map_or(Outcome::Unreached, Outcome::State);
+                }
+                Ok(number)
+            }
+        }
+    }
+}
+
+impl Sink for Stream<'_, '_> {
+    fn begin(&mut self, point: &Point, everything: &Contents) -> Result<()> {
+        self.points += 1;
+        self.event = point.event;
+        let lines = point.dirty_lines + point.dirty_blocks;
+        self.window = WINDOW_MAX_BYTES / (BYTES_OF_A_LINE * lines.max(1));
+        self.queue.push_back(Entry::Begin(point.clone(), everything.clone()));
+        Ok(())
+    }
+
+    fn image(&mut self, contents: Contents, part: Part, has_nt: bool) -> Result<()> {
+        let hash = contents.hash();
+        let seen = self.known.get_mut(&hash).map(|known| {
+            let before = std::mem::replace(&mut known.point, self.points);
+            (known.result, before)
+        });
+        // One that was not reached can still be, in a later pass.
+        let is_known =
+            seen.is_some_and(|(result, before)| result != Outcome::Unreached || before >= self.first_point);
+        let is_new = seen.is_none_or(|(_, before)| before < self.first_point);
+        let from = if is_known {
+            From::Known
+        } else {
+            let is_over = self.is_over();
+            let result = if is_over { Outcome::Unreached } else { Outcome::Waits };
+            self.known.put(&hash, Recovered { result, point: self.points });
+            match is_over {
+                true => From::Nothing,
+                false => From::Recovery(self.workers.submit(self.event, contents.clone())),
+            }
+        };
+        let window = self.window.min(WINDOW_MAX_BYTES / self.text_bytes).clamp(8, WINDOW_MAX);
+        self.queue.push_back(Entry::Image { contents, hash, part, has_nt, is_new, from });
+        self.queued_images += 1;
+        while self.queued_images > window {
+            self.judge_next()?;
+        }
+        Ok(())
+    }
+
+    fn is_over(&mut self) -> bool {
+        if self.passed.stop.is_none() {
+            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                self.passed.stop = Some(Stop::Budget);
+            } else if self.states.is_full() || self.judge.is_full() {
+                self.passed.stop = Some(Stop::States);
+            }
+        }
+        self.passed.stop.is_some()
+    }
+
+    fn end(&mut self, point: &Point) -> Result<()> {
+        self.queue.push_back(Entry::End(point.clone()));
+        // Points without new images do not wait for any.
+        while self.queue.len() > 4 * WINDOW_MAX {
+            self.judge_next()?;
+        }
+        Ok(())
+    }
+}
