@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use fastness_crashcheck::generate::{CrashImages, Layout, PointKind, begins_at, generate};
+use fastness_crashcheck::generate::{CrashImages, Layout, PointKind, generate, outline};
 use fastness_crashcheck::save::save;
 use fastness_crashcheck::trace::open_trace;
 use serde_json::json;
@@ -36,7 +36,7 @@ pub(crate) struct ImagesArgs {
 }
 
 pub(super) fn run(args: ImagesArgs, out: &mut dyn Write) -> Result<Outcome> {
-    let options = args.images.config(Subject::Program).options(begins_at(&mut open_trace(&args.trace)?)?);
+    let options = args.images.config(Subject::Program).options(outline(&mut open_trace(&args.trace)?)?);
     let mut reader = open_trace(&args.trace)?;
     let layout = Layout::of(reader.header())?;
     let images = generate(&mut reader, &options, None)?;

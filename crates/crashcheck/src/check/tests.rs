@@ -7,16 +7,16 @@ use fastness_pm_model::{Op, Trace};
 
 use super::*;
 use crate::Result;
-use crate::generate::{Contents, CrashImages, Layout, Options, begins_at, generate};
+use crate::generate::{Contents, CrashImages, Layout, Options, generate, outline};
 use crate::process::Ending;
 use crate::trace::record;
 
 fn images_of(ops: Vec<Op>) -> (CrashImages, Layout) {
     let file = record(&Trace { initial: vec![0; 4096], ops }, "pm", Vec::new()).unwrap();
-    let first_event = begins_at(&mut Reader::new(&file[..]).unwrap()).unwrap();
+    let outline = outline(&mut Reader::new(&file[..]).unwrap()).unwrap();
     let mut reader = Reader::new(&file[..]).unwrap();
     let layout = Layout::of(reader.header()).unwrap();
-    (generate(&mut reader, &Options { first_event, ..Options::default() }, None).unwrap(), layout)
+    (generate(&mut reader, &Options { outline, ..Options::default() }, None).unwrap(), layout)
 }
 
 /// Recovers in this process: the first bytes of the first lines, by a function.

@@ -19,6 +19,7 @@
 mod disk;
 mod layout;
 mod options;
+mod outline;
 mod point;
 mod reads;
 mod replay;
@@ -27,10 +28,11 @@ mod run;
 pub use disk::Disk;
 pub use layout::{Layout, Part as RegionPart, Place};
 pub use options::{NonTemporal, Options, Pick};
+pub use outline::{Outline, outline};
 pub use point::{Contents, CrashImage, CrashImages, Occurrence, Part, Point, PointKind};
 pub use reads::Recovery;
 pub use replay::Replay;
-pub use run::{begins_at, generate};
+pub use run::generate;
 
 #[cfg(test)]
 mod tests;

@@ -14,26 +14,6 @@ use super::replay::{Medium, Replay};
 use crate::Result;
 use crate::image::Image;
 
-/// Number of the event with which the test of a trace begins; everything before is preparation. It is the
-/// start message, or the first checkpoint, or the first event. Reads the rest of the trace.
-///
-/// # Errors
-/// Those of the trace.
-pub fn begins_at(reader: &mut Reader<impl Read>) -> Result<u64> {
-    let mut first_checkpoint = None;
-    loop {
-        let number = reader.count();
-        match reader.next()?.map(|event| event.kind) {
-            None => return Ok(first_checkpoint.unwrap_or(0)),
-            Some(Kind::Hypercall(Hypercall::Start)) => return Ok(number),
-            Some(Kind::Hypercall(Hypercall::Checkpoint(_))) if first_checkpoint.is_none() => {
-                first_checkpoint = Some(number);
-            }
-            Some(_) => {}
-        }
-    }
-}
-
 /// The crash images of the rest of a trace. With a `recovery`, the lines that it reads are varied where there
 /// are too many.
 ///
@@ -70,17 +50,25 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn event(&mut self, event: &Event<'_>, number: u64) -> Result<()> {
-        let is_tested = number >= self.options.first_event;
-        if let Some((kind, reach)) = is_tested.then(|| self.point_before(event)).flatten() {
+        let outline = &self.options.outline;
+        let is_tested = number >= outline.first_event;
+        if let Some(checkpoint) = outline.moved.get(&number).copied() {
+            if is_tested {
+                self.point(number, PointKind::Checkpoint(checkpoint), None)?;
+            }
+            self.replay.reach(checkpoint);
+        }
+        if let Some((kind, reach)) = is_tested.then(|| self.point_before(event, number)).flatten() {
             self.point(number, kind, reach)?;
         }
         self.replay.apply(event, number)?;
         Ok(())
     }
 
-    fn point_before(&mut self, event: &Event<'_>) -> Option<(PointKind, Option<Medium>)> {
+    fn point_before(&mut self, event: &Event<'_>, number: u64) -> Option<(PointKind, Option<Medium>)> {
         if let Kind::Hypercall(Hypercall::Checkpoint(checkpoint)) = event.kind {
-            return Some((PointKind::Checkpoint(checkpoint), None));
+            let is_here = !self.options.outline.behind.contains(&number);
+            return is_here.then_some((PointKind::Checkpoint(checkpoint), None));
         }
         let is_fast = self.options.pick == Pick::Fast;
         let point = match (self.replay.shrinks(event), event.kind) {

@@ -10,7 +10,7 @@ use crate::check::{
     depends_on_non_temporal, extract_all,
 };
 use crate::error::Result;
-use crate::generate::{Contents, CrashImages, NonTemporal, Options, Recovery, begins_at, generate};
+use crate::generate::{Contents, CrashImages, NonTemporal, Options, Recovery, generate, outline};
 use crate::image::ImageHash;
 use crate::report::{Report, Source, build};
 use crate::symbols::Find;
@@ -51,7 +51,7 @@ impl<E: Extract> Analysis<'_, E> {
     /// # Errors
     /// Those of the trace, and of recoveries that cannot be run.
     pub fn run(mut self) -> Result<Report> {
-        let mut options = self.images.options(begins_at(&mut open_trace(self.trace)?)?);
+        let mut options = self.images.options(outline(&mut open_trace(self.trace)?)?);
         let mut known = HashMap::new();
         let seen = Seen::default();
         let (mut images, mut states, mut unreached) = self.states(&options, &mut known, &seen)?;
