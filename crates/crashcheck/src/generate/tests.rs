@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use fastness_crashcheck_trace::{
-    BlockEvent, Device, Event, Header, Hypercall, Kind, Origin, Reader, Region, Writer,
+    BlockEvent, Device, Event, Header, Hypercall, Kind, Origin, Reader, Region, Writer, hypercall,
 };
 use fastness_pm_model::{Budget, Config, FlushKind, Op, Persistence, Rng, Rules, Trace, explore};
 
