@@ -139,12 +139,14 @@ mod tests {
     #[test]
     fn arguments_are_taken_or_refused() {
         let parsed =
-            Arguments::parse(["out=t", "pm=a", "pm=b=c", "reads=on", "stack=off", "repeat=on"]).unwrap();
+            Arguments::parse(["out=t", "pm=a", "pm=b=c", "reads=on", "stack=off", "repeat=on", "returns=on"])
+                .unwrap();
         let expected = Arguments {
             out: "t".into(),
             pm: vec!["a".into(), "b=c".into()],
             has_reads: true,
             is_repeated: true,
+            has_returns: true,
             ..Arguments::default()
         };
         assert_eq!(parsed, expected);

@@ -194,7 +194,9 @@ fn system(name: &str, all: &BTreeMap<String, SystemText>) -> Result<FileSystem, 
     let is_synchronous = own.synchronous.or(base.synchronous).unwrap_or(false);
     let settle = own.settle.or(base.settle);
     if is_synchronous && settle.is_some() {
-        return Err("settle: nothing has to settle with `synchronous = true`; leave one of them out".to_owned());
+        return Err(
+            "settle: nothing has to settle with `synchronous = true`; leave one of them out".to_owned()
+        );
     }
     Ok(FileSystem {
         kind,

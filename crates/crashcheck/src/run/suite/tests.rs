@@ -73,7 +73,11 @@ fn what_is_wrong_is_named_with_file_and_key() {
         ("disk = \"2M\"", "programs = [\"-x\"]", "file-system.a.programs: \"-x\" is not the name"),
         ("disk = \"2M\"", "make = \"x\"", "duplicate key"),
         ("disk = \"2M\"", "synchronous = 1", "expected a boolean"),
-        ("disk = \"2M\"", "synchronous = true\nsettle = \"x\"", "file-system.a.settle: nothing has to settle"),
+        (
+            "disk = \"2M\"",
+            "synchronous = true\nsettle = \"x\"",
+            "file-system.a.settle: nothing has to settle",
+        ),
         ("like = \"a\"", "like = \"c\"", "file-system.b.like: no file system of this file is called c"),
         ("like = \"a\"", "like = \"b\"", "file-system.b.like: b is like another one itself"),
         ("[file-system.a]", "pm = \"x\"\n[file-system.a]", "pm: x is not a size"),
