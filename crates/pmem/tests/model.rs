@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use fastness_pmem::model::{DeviceModel, Modelled, Node, ONE_MODULE, Stall};
+use fastness_pmem::model::{DeviceModel, Modelled, ModelledView, Node, ONE_MODULE, Stall};
 use fastness_pmem::{Medium, NoSum, PmRange, Region, Summer};
 
 const BLOCK: [u8; 4096] = [7; 4096];
@@ -35,6 +35,21 @@ fn a_lone_writer_takes_as_long_as_the_device_and_stores_what_it_wrote() {
     let mut read = [0; 4096];
     medium.into_range().read(99 * 4096, &mut read).unwrap();
     assert!(read == BLOCK);
+}
+
+#[test]
+fn a_reader_waits_for_the_first_bytes_and_then_for_all_others() {
+    let device = Arc::new(DeviceModel::new(ONE_MODULE, Stall::Burn));
+    let mut range = range();
+    range.copy(8192, &BLOCK, 4096, &mut NoSum);
+    let view = ModelledView::new(Arc::new(range.view()), device.clone());
+    let (begun, mut read) = (Instant::now(), [0; 4096]);
+    for _ in 0..100 {
+        fastness_pmem::View::read(&view, 8192, &mut read).unwrap();
+    }
+    let (took_ns, expected_ns) = (begun.elapsed().as_nanos() as u64, 100 * (300 + ns(4096, 6.5)));
+    assert!(read == BLOCK && took_ns >= expected_ns - 1000, "{took_ns} of {expected_ns} ns");
+    assert!(device.stalled_ns().abs_diff(expected_ns) <= 200);
 }
 
 /// Stays in the middle of its copy until it may go on.

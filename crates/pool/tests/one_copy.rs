@@ -134,7 +134,16 @@ impl World {
 fn change(world: &World, tx: &Tx, model: &mut Vec<u8>, rng: &mut Rng) {
     let object = world.data();
     let blocks = model.len() / BLOCK_BYTES;
-    match rng.below(10) {
+    match rng.below(12) {
+        10.. => {
+            let first = rng.below(BLOCKS as u64) as usize;
+            let count = (rng.below(5) as usize + 1).min(BLOCKS - first);
+            let (at, data) = (first * BLOCK_BYTES, rng.bytes(count * BLOCK_BYTES));
+            let log = || Some(world.log.put(tx.txg(), &data));
+            object.write_logged(tx, at as u64, &data, FRONT_BYTES as u32, log).unwrap();
+            model.resize(model.len().max(at + data.len()), 0);
+            model[at..at + data.len()].copy_from_slice(&data);
+        }
         0..6 if blocks > 0 => {
             let first = rng.below(blocks as u64) as usize;
             let count = (rng.below(5) as usize + 1).min(blocks - first);
@@ -289,6 +298,15 @@ fn what_shrinks_while_it_is_logged_stays_short_and_keeps_no_room() {
         assert!(matches!(refused, Err(PoolError::BeyondEnd { .. })), "{refused:?}");
     }
     assert_eq!((object.size_bytes(), world.log.len()), (at, 1500));
+    let dataset = world.pool.dataset("tank/v").unwrap();
+    let gone = world.tx(|tx| {
+        let object = dataset.create_object(tx).unwrap();
+        object.write_logged(tx, 0, &data, FRONT_BYTES as u32, || {
+            dataset.destroy_object(tx, object.id()).unwrap();
+            Some(world.log.put(tx.txg(), &data))
+        })
+    });
+    assert!(matches!(gone, Err(PoolError::NoObject { .. })), "{gone:?}");
     world.pool.sync().unwrap();
     assert!(world.pool.check().unwrap().is_clean());
 }

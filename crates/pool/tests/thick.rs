@@ -136,6 +136,29 @@ fn a_full_pool_takes_each_block_of_a_thick_volume_and_takes_it_again() {
     assert!(world.pool.is_active(Feature::ThickVolumes));
 }
 
+/// The slop is for those whose blocks are all sure to find room.
+#[test]
+fn a_volume_longer_than_what_is_kept_for_it_leaves_the_others_theirs() {
+    let mut world = World::new(64 * MIB, 5);
+    let thick = thick_bytes(16 * MIB, BLOCK_BYTES);
+    world.volume("tank/thick", thick).unwrap();
+    for block in scattered(thick / BLOCK_BYTES) {
+        world.write("tank/thick", block, 1).unwrap();
+    }
+    world.settle();
+    for name in ["tank/long", "tank/longer"] {
+        world.volume(name, MIB).unwrap();
+        world.tx(|tx| world.data(name).truncate(tx, 1 << 30)).unwrap();
+    }
+    for name in ["tank/long", "tank/longer"] {
+        world.fill(name);
+    }
+    for block in scattered(thick / BLOCK_BYTES) {
+        world.write("tank/thick", block, 1).unwrap();
+    }
+    world.check();
+}
+
 #[test]
 fn a_snapshot_needs_the_room_once_more() {
     let mut world = World::new(64 * MIB, 2);

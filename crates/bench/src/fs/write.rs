@@ -2,7 +2,7 @@
 
 use fastness_pmem::WriteMethod;
 use fastness_prb::Alignment;
-use fastness_store::Property;
+use fastness_store::{LogData, Property};
 use fastness_zpl::{FileSystem, FileSystemOptions, Ino, NewFile, WriteHow, mode};
 
 use crate::error::{Result, ensure};
@@ -91,15 +91,19 @@ pub(super) fn rows(site: &Site, options: Options) -> Result<Vec<Row>> {
     disabled.disable()?;
     let mut floor = Floor::new(cut(emulated_pm(REGION_BYTES, WriteMethod::Auto)?, CHUNKS)?);
     let entry = vec![0xa5; (HEAD_BYTES + BLOCK_BYTES) as usize];
-    let of_floor = || floor.turn(&entry, Alignment::Optane, WRITES as usize);
-    let to_floor = by_turns(turns, WRITES as usize, || logged.turn(), of_floor)?;
+    let mut of_floor = || floor.turn(&entry, Alignment::Optane, WRITES as usize);
+    let to_floor = by_turns(turns, WRITES as usize, || logged.turn(), &mut of_floor)?;
     let to_disabled = by_turns(turns, WRITES as usize, || logged.turn(), || disabled.turn())?;
     let mut timed = Writer::new(&stack, "timed")?;
+    let one_copy = Stack::new(site, "one-copy", &Plan { log_data: LogData::Pm, ..plan.clone() })?;
+    let mut alone = Writer::new(&one_copy, "files")?;
+    let alone_to_floor = by_turns(turns, WRITES as usize, || alone.turn(), of_floor)?;
+    let alone_to_both = by_turns(turns, WRITES as usize, || alone.turn(), || logged.turn())?;
     let with_fsync =
         by_turns(turns, WRITES as usize, || timed.turn_as(true, true), || logged.turn_as(false, true))?;
-    ensure!(stack.fallbacks() == 0, "writes waited for txgs");
-    drop((logged, disabled, timed));
-    drop(stack);
+    ensure!(stack.fallbacks() + one_copy.fallbacks() == 0, "writes waited for txgs");
+    drop((logged, disabled, timed, alone));
+    drop((stack, one_copy));
     let pmem = Stack::new(site, "pmem", &plan)?;
     let lwb = Stack::new(site, "lwb", &Plan { kind: LogKind::LwbInMemory, ..plan })?;
     let (mut by_pmem, mut by_lwb) = (Writer::new(&pmem, "files")?, Writer::new(&lwb, "files")?);
@@ -114,6 +118,16 @@ pub(super) fn rows(site: &Site, options: Options) -> Result<Vec<Row>> {
                 "write 4 KiB, O_SYNC, to a file in process",
                 Row::ratio(to_floor.ratio(), Some((4.0, "at most"))),
             )
+        },
+        Row {
+            value: Some(median(&alone_to_floor.a)),
+            baseline: Some(format!("floor, {:.0} ns", median(&alone_to_floor.b))),
+            ..row("the same, logdata=pm", Row::ratio(alone_to_floor.ratio(), None))
+        },
+        Row {
+            value: Some(median(&alone_to_both.a)),
+            baseline: Some(format!("both, {:.0} ns", median(&alone_to_both.b))),
+            ..row("the same, logdata=pm beside logdata=both", Row::ratio(alone_to_both.ratio(), None))
         },
         Row {
             value: Some(median(&with_fsync.a)),

@@ -15,6 +15,7 @@ mod held;
 mod kinds;
 mod latency;
 pub(crate) mod one;
+mod read_back;
 mod replay;
 pub(crate) mod stack;
 mod sustained;
@@ -41,6 +42,7 @@ pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
     rows.extend(sustained::rows(&site, options)?);
     rows.push(replay::row(&site, options)?);
     rows.extend(held::rows(&site)?);
+    rows.extend(read_back::rows(&site, options)?);
     rows.push(simulated::row(options, 1000, Flushes::Exclusive, 8)?);
     rows.extend(in_memory(&site.place, options)?);
     drop(site);

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fastness_pmem::model::{DeviceModel, DeviceProfile, ModelledView, Stall};
 use fastness_store::{
-    Device, LogData, Pool, PoolLog, PoolOptions, Property, Store, Tuning, VdevClass, VdevSpec,
+    Device, LogData, NewRegion, Pool, PoolLog, PoolOptions, Property, RegionParts, Store, Tuning, VdevClass,
+    VdevSpec,
 };
 use fastness_zvol::{Volume, VolumeOptions};
 
@@ -40,6 +42,8 @@ pub(crate) struct Plan {
     /// Whether records go past the commit list.
     pub(crate) has_bypass: bool,
     pub(crate) log_data: LogData,
+    /// What is read back from the log takes as long as on this device.
+    pub(crate) reads_like: Option<DeviceProfile>,
     pub(crate) pool: PoolOptions,
 }
 
@@ -57,6 +61,7 @@ impl Default for Plan {
             tuning: Tuning::default(),
             has_bypass: true,
             log_data: LogData::default(),
+            reads_like: None,
             pool,
         }
     }
@@ -128,7 +133,13 @@ impl Stack {
         let store = Store::create(pool, store_options(plan.pool.clone(), plan.tuning))?;
         let log = store.log().ok_or_else(|| wrong("a new pool has a log"))?;
         if plan.kind == LogKind::Pmem {
-            log.add_region(region()?, site.memory.path(name), true)?;
+            let path = site.memory.path(name);
+            let mut parts = RegionParts::of(region()?)?;
+            if let (Some(profile), Some(view)) = (plan.reads_like, parts.view.take()) {
+                let device = Arc::new(DeviceModel::new(profile, Stall::Burn));
+                parts.view = Some(Arc::new(ModelledView::new(view, device)));
+            }
+            log.add_regions(|| Ok(vec![NewRegion { parts, path, emulates: true }]))?;
         }
         let options = VolumeOptions { properties: vec![(Property::VolBlockSize, BLOCK_BYTES)] };
         let volume =

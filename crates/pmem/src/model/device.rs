@@ -57,7 +57,7 @@ impl DeviceModel {
         &self.profile
     }
 
-    /// Time that writers have waited for it, together, in ns of the model: CPU time of theirs.
+    /// Time that writers, and readers of a [`ModelledView`](super::ModelledView), have waited for it, together, in ns of the model: CPU time of theirs.
     pub fn stalled_ns(&self) -> u64 {
         self.stalled_ns.0.load(Ordering::Relaxed)
     }
@@ -107,6 +107,17 @@ impl DeviceModel {
             left -= piece;
         }
         self.stalled_ns.0.fetch_add(stalled_ns as u64, Ordering::Relaxed);
+    }
+
+    /// Makes a read of `len_bytes`, done by `copy`, take as long as on the device for a reader that has it for
+    /// itself.
+    pub(super) fn read<T>(&self, len_bytes: usize, copy: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let read = copy();
+        let ns = self.profile.read_ns as f64 + nanoseconds(len_bytes as u64, self.profile.read_gib_per_s);
+        self.wait_until(begun + Duration::from_nanos((ns * f64::from(self.slower())) as u64));
+        self.stalled_ns.0.fetch_add(ns as u64, Ordering::Relaxed);
+        read
     }
 
     /// Makes a transfer of a DMA engine take its time: off the CPU, whoever waits.

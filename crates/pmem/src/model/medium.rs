@@ -7,6 +7,7 @@ use super::device::DeviceModel;
 use super::profile::Node;
 use crate::medium::{Medium, PersistError, ReadError, Summer};
 use crate::slots::WriterSlots;
+use crate::view::View;
 
 /// A range whose copies take as long as on a modelled device. What it stores, and what is durable when, is
 /// the range's own.
@@ -31,6 +32,32 @@ impl<M: Medium> Modelled<M> {
     /// The range again.
     pub fn into_range(self) -> M {
         self.range
+    }
+}
+
+/// A second view of a range that takes as long to read from as a modelled device.
+pub struct ModelledView {
+    view: Arc<dyn View>,
+    device: Arc<DeviceModel>,
+}
+
+impl ModelledView {
+    /// A view of a range on a device.
+    pub fn new(view: Arc<dyn View>, device: Arc<DeviceModel>) -> ModelledView {
+        ModelledView { view, device }
+    }
+}
+
+impl std::fmt::Debug for ModelledView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelledView").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+impl View for ModelledView {
+    fn read(&self, region_offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
+        let len_bytes = dst.len();
+        self.device.read(len_bytes, || self.view.read(region_offset, dst))
     }
 }
 

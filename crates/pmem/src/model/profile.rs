@@ -41,6 +41,10 @@ pub struct DeviceProfile {
     pub partial_line_bytes: u64,
     /// Bandwidth of all transfers of a DMA engine together.
     pub dma_gib_per_s: f64,
+    /// Time until the first bytes of a read come.
+    pub read_ns: u64,
+    /// Bandwidth of one reader, from then on.
+    pub read_gib_per_s: f64,
     /// The most writers that still reach nearly the full bandwidth: the limit that the sources recommend.
     pub writers_max: u32,
 }
@@ -57,6 +61,8 @@ pub const ONE_MODULE: DeviceProfile = DeviceProfile {
     remote: &[at(1, 1.0), at(2, 1.3), at(3, 1.3), at(4, 0.6), at(6, 0.075)],
     partial_line_bytes: PARTIAL_LINE_BYTES,
     dma_gib_per_s: 0.77,
+    read_ns: READ_NS,
+    read_gib_per_s: READ_GIB_PER_S,
     writers_max: 3,
 };
 
@@ -73,8 +79,15 @@ pub const FOUR_INTERLEAVED: DeviceProfile = DeviceProfile {
     partial_line_bytes: PARTIAL_LINE_BYTES,
     // Of one module; an engine on four was not measured by the source.
     dma_gib_per_s: 4.0 * 0.77,
+    read_ns: READ_NS,
+    read_gib_per_s: 4.0 * READ_GIB_PER_S,
     writers_max: 4,
 };
+
+/// A random read (*said*, thesis 2.2, of Yang et al.; DRAM has 100 ns in the same place).
+const READ_NS: u64 = 300;
+/// Of one module, by as many readers as it takes (*said*, there); more modules, almost as many times that.
+const READ_GIB_PER_S: f64 = 6.5;
 
 /// With entries of 256 bytes, an alignment of 256 bytes writes 768 bytes in whole lines, one of 64 bytes 384
 /// bytes, which are 2.5 pieces of lines on average; the former is faster by 17.4 % (*said*, dissertation

@@ -203,7 +203,8 @@ impl Object {
         let block_bytes = self.core.block_bytes as usize;
         let mut reserved = contents.charge_of(tx.txg(), block_bytes, blocks_and_rows, cleared);
         reserved += Charge::rows(counts);
-        self.shared.reserve(&self.dataset, reserved, tx.claim(claim))?;
+        let claim = self.shared.claim_of(&self.dataset, &self.core, tx.claim(claim));
+        self.shared.reserve(&self.dataset, reserved, claim)?;
         Ok(Held { reserved, before: contents.charged(), counts })
     }
 

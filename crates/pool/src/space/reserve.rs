@@ -20,8 +20,7 @@ impl Shared {
     /// # Errors
     /// [`PoolError::NoSpace`]; nothing is reserved.
     pub(crate) fn reserve(&self, dataset: &DatasetCore, charge: Charge, claim: Claim) -> Result<()> {
-        let has_limits = claim == Claim::Data && self.datasets.has_limits();
-        let claim = self.claim_of(dataset, claim);
+        let has_limits = matches!(claim, Claim::Data | Claim::Thick) && self.datasets.has_limits();
         // Before anything is checked, as in the pool: of two concurrent calls, one sees the other.
         dataset.dirty_bytes.fetch_add(charge.data, Ordering::SeqCst);
         let room = if has_limits { self.check_quotas(dataset, charge.data as u64) } else { Ok(0) };

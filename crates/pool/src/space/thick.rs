@@ -11,7 +11,8 @@
 //! from being the volume's own, until there is another snapshot, or none: more room is kept than needed.
 //!
 //! A thick volume writes to new places, too, before old ones are free, so its changes may use a part of the
-//! slop ([`Claim::Part`]): a volume that is full of data can be overwritten in a pool that is full.
+//! slop ([`Claim::Thick`]): a volume that is full of data can be overwritten in a pool that is full. One that
+//! is longer than its `refreservation` may not.
 //!
 //! Crash cases: what is pinned is stored in the txg that changes it. A pool with thick volumes cannot be
 //! written to by programs that do not know of them ([`Feature::ThickVolumes`]).
@@ -28,6 +29,7 @@ use crate::metadata::branches::BranchChange;
 use crate::metadata::tables::{AUX, DatasetKind};
 use crate::namespace::props::Property;
 use crate::objects::extent::GROUP_BLOCKS;
+use crate::objects::object::ObjectCore;
 use crate::space::room::Claim;
 use crate::state::Shared;
 use crate::state::datasets::{DatasetCore, Namespace};
@@ -120,10 +122,15 @@ impl Namespace {
 }
 
 impl Shared {
-    /// The claim with which a dataset takes room for data.
-    pub(super) fn claim_of(&self, core: &DatasetCore, claim: Claim) -> Claim {
-        let is_thick = claim == Claim::Data && self.datasets.has_limits() && core.thick_bytes() > 0;
-        if is_thick { Claim::Part } else { claim }
+    /// The claim with which an object of a dataset takes room for data. One that is longer than what is kept
+    /// for it would take the slop away from those that are not.
+    pub(crate) fn claim_of(&self, core: &DatasetCore, object: &ObjectCore, claim: Claim) -> Claim {
+        if claim != Claim::Data || !self.datasets.has_limits() {
+            return claim;
+        }
+        let kept_bytes = core.thick_bytes();
+        let wanted_bytes = || thick_bytes(object.size_bytes(), object.block_bytes.into());
+        if kept_bytes > 0 && wanted_bytes() <= kept_bytes { Claim::Thick } else { claim }
     }
 
     /// Refuses a `refreservation` that the pool cannot keep. The caller holds the namespace exclusively.

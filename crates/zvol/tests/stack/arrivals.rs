@@ -236,6 +236,8 @@ impl World<'_> {
         let of_it = self.volumes.iter().find(|open| open.name == arrival.volume);
         match (cause, cause.of_pool()) {
             (TransferError::Stream(_), _) => end != End::Whole,
+            // A promotion came before anything was received.
+            (TransferError::NoBase { .. }, _) => !arrival.can_end(),
             (_, Some(PoolError::ChangedSince(_) | PoolError::NotNewest { .. })) => !is_forced,
             (_, Some(PoolError::Busy { .. })) => of_it.is_some_and(Vol::is_open),
             (_, Some(PoolError::HasClones { .. })) => is_forced,

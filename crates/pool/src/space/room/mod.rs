@@ -39,6 +39,7 @@
 //! |---|---|---|
 //! | writes, new objects and datasets; log blocks among the data | what is free but for the slop | they may fail |
 //! | clearing a part of a block | half of the slop | it needs a copy of a block, and may need more room than before |
+//! | overwriting a thick volume | half of the slop | it needs what is kept for it, and a copy of a block |
 //! | clearing whole blocks, cutting off, destroying | three quarters of it | takes pages of tables only, gives data back |
 //! | replay, and what a cleared pool takes over | all, without a check | it was reserved when it was accepted |
 //!
@@ -85,6 +86,8 @@ pub(crate) const UNRESERVED: u64 = 8;
 pub(crate) enum Claim {
     /// What users store.
     Data,
+    /// What users store in a thick volume whose blocks are all sure to find room.
+    Thick,
     /// Clearing a part of a block.
     Part,
     /// Giving room back: pages of tables only.
@@ -134,7 +137,7 @@ impl Room {
         let slop = self.slop.load(Ordering::Relaxed);
         let part = match claim {
             Claim::Data => slop,
-            Claim::Part => slop / 2,
+            Claim::Thick | Claim::Part => slop / 2,
             Claim::Free | Claim::Replay => slop / 4,
         };
         (part + self.datasets.load(Ordering::Relaxed)) as i64
