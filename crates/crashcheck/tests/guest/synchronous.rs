@@ -20,7 +20,7 @@ pub(crate) fn ends_at_returns(snapshot: &Snapshot, folder: &Path) {
     };
     let suite = Suite::read(Path::new(&suite)).unwrap();
     let mut config: GuestConfig = snapshot.config().clone();
-    let modules = vec!["one_word.ko".to_owned()];
+    let modules = ["one_word.ko".to_owned()].into();
     config.add(&Addition { modules, files: suite.files.clone(), ..Addition::default() }, folder).unwrap();
     let snapshot = Snapshot::boot(&config).unwrap_or_else(|error| panic!("{error}"));
     let letters = |system: &str| {
