@@ -364,8 +364,8 @@ impl Guest {
                     }
                 }
             }
-            // At the entry there is nothing: what the kernel has done was told when it returned. A program's own
-            // stores are no system calls.
+            // At the entry there is nothing: what the kernel has done was told when it returned. A program's
+            // own stores are no system calls.
             Special::Border => {
                 if self.has_returns && self.has_worked.swap(false, Ordering::Relaxed) {
                     let message = Hypercall::Other { action: hypercall::RETURN, value: "" };

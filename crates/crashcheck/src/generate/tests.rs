@@ -151,7 +151,8 @@ fn a_checkpoint_is_where_the_last_call_that_used_pm_returned() {
     // Without the fence it may be lost when the call returns; without returns nobody would see that.
     let missing = found(&[checkpoint(0), store, returns, fence, checkpoint(1), fence]);
     assert_eq!((at(&missing), images_at(&missing, 2)), (vec![(0, None, zero), (2, Some(0), one)], 2));
-    assert_eq!(missing.points.last().unwrap().checkpoint, Some(1));
+    let fence_after = missing.points.iter().find(|point| point.event == 3).unwrap();
+    assert_eq!(fence_after.checkpoint, Some(1), "of the next operation");
     let right = found(&[checkpoint(0), store, fence, returns, checkpoint(1)]);
     assert_eq!((at(&right), images_at(&right, 3)), (vec![(0, None, zero), (3, Some(0), one)], 1));
     let hidden = found(&[checkpoint(0), store, fence, checkpoint(1)]);
