@@ -1,7 +1,8 @@
-//! What all crates of Fastness share: kinds of errors, and numbers that must not be mixed up.
+//! What all crates of Fastness share: kinds of errors, numbers that must not be mixed up, counters.
 //!
 //! ```text
 //! error      what a caller must do about an error
+//! counter    how often and how long
 //! any_error  an error of any surface, for programs
 //! hash       a hash for keys that are numbers
 //! ids        txgs, datasets, objects, logs
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod any_error;
+mod counter;
 mod error;
 mod hash;
 mod ids;
@@ -21,6 +23,7 @@ mod moment;
 mod room;
 
 pub use any_error::AnyError;
+pub use counter::{Counter, Counts};
 pub use error::{ErrorKind, HasKind, UnknownKind, chain, panic_text};
 pub use hash::NumberHasher;
 pub use ids::{DatasetId, LogGuid, ObjectId, Txg};

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use fastness_store::{LogData, PoolOptions};
+use fastness_store::{LogData, PoolOptions, Property, Store};
+use fastness_zpl::{FileSystem, FileSystemOptions, Ino, NewFile, WriteHow, mode};
 
 use crate::error::{Result, wrong};
 use crate::pool::Place;
@@ -12,15 +13,22 @@ use crate::sync_write::stack::{BLOCK_BYTES, Memory, Plan, Site, Stack, Writer};
 const VOLUME_BYTES: u64 = 16 << 20;
 
 /// What can be repeated.
-pub const OPERATIONS: &[&str] = &["sync-write-both", "sync-write-pm", "disabled-write", "cached-read"];
+pub const OPERATIONS: &[&str] = &[
+    "sync-write-both",
+    "sync-write-pm",
+    "disabled-write",
+    "cached-read",
+    "file-write-both",
+    "file-write-pm",
+];
 
-/// Runs `operation` on a block of 4 KiB of a volume `count` times, each time on another block, after every
+/// Runs `operation` on a block of 4 KiB of a volume, or of a file, `count` times, each time on another block, after every
 /// block was written and read. What [`counted_operations`] calls is what counts.
 ///
 /// # Errors
 /// It is none of [`OPERATIONS`]; there is no room; the pool reports an error.
 pub(crate) fn repeat(operation: &str, count: u64) -> Result<()> {
-    let log_data = if operation == "sync-write-pm" { LogData::Pm } else { LogData::Both };
+    let log_data = if operation.ends_with("-pm") { LogData::Pm } else { LogData::Both };
     let pool = PoolOptions { txg_timeout: Duration::from_secs(3600), ..PoolOptions::default() };
     let (device_bytes, region_bytes) = (256 << 20, 64 << 20);
     let plan =
@@ -33,12 +41,20 @@ pub(crate) fn repeat(operation: &str, count: u64) -> Result<()> {
     let volume = &stack.volumes[0];
     let mut data = vec![0xa5; BLOCK_BYTES as usize];
     let all = || (0..VOLUME_BYTES).step_by(BLOCK_BYTES as usize);
+    let places = (0..count).map(|index| index * 509 % (VOLUME_BYTES / BLOCK_BYTES) * BLOCK_BYTES);
+    if operation.starts_with("file-") {
+        let file = File::new(&stack.store, "file")?;
+        for _ in 0..2 {
+            all().try_for_each(|at| file.write(at, &data))?;
+            stack.settle()?;
+        }
+        return counted(|| places.clone().try_for_each(|at| file.write(at, &data)));
+    }
     for _ in 0..2 {
         all().try_for_each(|at| volume.write(at, &data, true))?;
         stack.settle()?;
     }
     all().try_for_each(|at| volume.read(at, &mut data))?;
-    let places = (0..count).map(|index| index * 509 % (VOLUME_BYTES / BLOCK_BYTES) * BLOCK_BYTES);
     match operation {
         "sync-write-both" | "sync-write-pm" => counted(|| Writer::new(volume, 5).write(count))?,
         "disabled-write" => {
@@ -50,6 +66,29 @@ pub(crate) fn repeat(operation: &str, count: u64) -> Result<()> {
         _ => return Err(wrong(format!("{operation} is none of {}", OPERATIONS.join(", ")))),
     }
     Ok(())
+}
+
+/// A file of a new file system, opened with `O_SYNC`.
+struct File {
+    fs: FileSystem,
+    ino: Ino,
+}
+
+impl File {
+    fn new(store: &Store, name: &str) -> Result<File> {
+        let properties = vec![(Property::RecordSize, BLOCK_BYTES)];
+        let options = FileSystemOptions { properties, ..Default::default() };
+        let fs = FileSystem::create(store, &format!("bench/{name}"), &options)?;
+        let new = NewFile { mode: mode::FILE | 0o600, ..NewFile::default() };
+        let ino = fs.make(Ino::ROOT, name.as_bytes(), &new)?.ino;
+        Ok(File { fs, ino })
+    }
+
+    fn write(&self, at: u64, data: &[u8]) -> Result<()> {
+        let how = WriteHow { is_sync: true, ..WriteHow::default() };
+        self.fs.write(self.ino, at, data, how)?;
+        Ok(())
+    }
 }
 
 /// By this name `scripts/instructions` knows what to count.

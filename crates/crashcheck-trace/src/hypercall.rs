@@ -22,6 +22,12 @@ pub const FAIL: u64 = 2;
 /// `rdi`: one operation has ended; `rsi` has its number.
 pub const CHECKPOINT: u64 = 3;
 
+/// The action of a message that the tracer of a guest writes by itself, [`Hypercall::Other`]: the kernel
+/// returns to a program, and has stored to PM, or flushed it, since it returned the last time.
+///
+/// [`Hypercall::Other`]: crate::Hypercall::Other
+pub const RETURN: &str = "system-call-returns";
+
 /// The message of these two registers; another kind is kept as `Other`, with the kind and the value as text.
 pub fn of_registers(kind: u64, value: u64) -> Message {
     match kind {

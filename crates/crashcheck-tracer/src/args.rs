@@ -8,7 +8,8 @@ pub(crate) enum ArgumentError {
     #[error("argument {0:?} is not of the form name=value")]
     NoValue(String),
     #[error(
-        "there is no argument {0:?}; there are out, pm, ram, disk, reads, stack, with_parent, from_boot, repeat"
+        "there is no argument {0:?}; there are out, pm, ram, disk, reads, stack, with_parent, from_boot, repeat,
+         returns"
     )]
     Unknown(String),
     #[error("{name}={value}: must be on or off")]
@@ -44,6 +45,8 @@ pub(crate) struct Arguments {
     pub(crate) is_from_boot: bool,
     /// `repeat=on`: `success` and `fail` do not end the trace of a guest, the next `start` goes on with it.
     pub(crate) is_repeated: bool,
+    /// `returns=on`: a message wherever a guest's kernel returns to a program after it has used PM.
+    pub(crate) has_returns: bool,
 }
 
 impl Arguments {
@@ -66,6 +69,7 @@ impl Arguments {
                 "with_parent" => parsed.is_with_parent = switch(name, value)?,
                 "from_boot" => parsed.is_from_boot = switch(name, value)?,
                 "repeat" => parsed.is_repeated = switch(name, value)?,
+                "returns" => parsed.has_returns = switch(name, value)?,
                 _ => return Err(ArgumentError::Unknown(name.to_owned())),
             }
         }
@@ -135,12 +139,14 @@ mod tests {
     #[test]
     fn arguments_are_taken_or_refused() {
         let parsed =
-            Arguments::parse(["out=t", "pm=a", "pm=b=c", "reads=on", "stack=off", "repeat=on"]).unwrap();
+            Arguments::parse(["out=t", "pm=a", "pm=b=c", "reads=on", "stack=off", "repeat=on", "returns=on"])
+                .unwrap();
         let expected = Arguments {
             out: "t".into(),
             pm: vec!["a".into(), "b=c".into()],
             has_reads: true,
             is_repeated: true,
+            has_returns: true,
             ..Arguments::default()
         };
         assert_eq!(parsed, expected);

@@ -17,6 +17,8 @@ pub(crate) enum Special {
     Fence(FenceKind),
     /// A message, in `rdi` and `rsi`.
     Hypercall,
+    /// `swapgs`: the kernel has been entered, or is about to return to a program.
+    Border,
     /// It stores up to so many bytes, and QEMU does not say what: the x87 in its own formats, the state of
     /// the CPU.
     Untraceable(u16),
@@ -78,6 +80,7 @@ fn special(bytes: &[u8], instruction: &Instruction) -> Option<Special> {
         Wbinvd | Wbnoinvd => Special::Wbinvd,
         Sfence => Special::Fence(FenceKind::Sfence),
         Mfence => Special::Fence(FenceKind::Mfence),
+        Swapgs => Special::Border,
         Nop if bytes == hypercall::INSTRUCTION => Special::Hypercall,
         Fstp if instruction.code() == Code::Fstp_m80fp => Special::Untraceable(10),
         Fbstp => Special::Untraceable(10),
@@ -150,6 +153,7 @@ mod tests {
             (&[0x0f, 0xae, 0xf8], Special::Fence(FenceKind::Sfence)),
             (&[0x0f, 0xae, 0xf0], Special::Fence(FenceKind::Mfence)),
             (&hypercall::INSTRUCTION, Special::Hypercall),
+            (&[0x0f, 0x01, 0xf8], Special::Border),
             // xsave64 (%rdi); fxsave64 (%rdi); fstpt (%rdi); fnsave (%rdi)
             (&[0x48, 0x0f, 0xae, 0x27], Special::Untraceable(4096)),
             (&[0x48, 0x0f, 0xae, 0x07], Special::Untraceable(512)),

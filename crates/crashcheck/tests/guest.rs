@@ -7,6 +7,8 @@
 
 #[path = "guest/file_systems.rs"]
 mod file_systems;
+#[path = "guest/synchronous.rs"]
+mod synchronous;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,6 +56,7 @@ const CASES: &[Case] = &[
     ("a whole test", whole_test),
     ("what a report says was lost was stored by functions with names", file_systems::named),
     ("one traced guest recovers image after image", file_systems::repeated),
+    ("an operation ends when its system call returns", synchronous::ends_at_returns),
 ];
 
 #[test]

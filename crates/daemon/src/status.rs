@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use fastness_base::Counts;
 use fastness_blkdev::{Operation, StatsSnapshot};
 use fastness_pmem::Durability;
 use fastness_store::{
@@ -11,16 +12,15 @@ use fastness_store::{
 use fastness_sync::lock;
 use fastness_zpl::FileSystem;
 use fastness_zvol::Volume;
-use histogram::Histogram;
 
 use crate::damaged::{DamagedReport, damaged};
 use crate::durability::{Before, Facts, LogPlace};
-use crate::io_report::{IoCounters, IoReport, IoRow, LatencyBucket};
+use crate::io_report::{IoCounters, IoReport, IoRow, LatencyBucket, RequestCounters};
 use crate::log_status::judge_regions;
 use crate::medium::{Survival, describe};
 use crate::node::Node;
 use crate::protocol::Failure;
-use crate::report::{CheckReport, DeviceReport, PoolReport, VdevReport};
+use crate::report::{CheckReport, DeviceReport, OperationReport, PoolReport, VdevReport};
 
 /// Maximum number of places named in a report.
 const PLACES_MAX: usize = 100;
@@ -239,19 +239,29 @@ pub(crate) fn files_row(fs: &FileSystem) -> IoRow {
     row("files", fs.dataset().name(), |operation| fs.stats(operation))
 }
 
-/// The buckets of a histogram that have any.
-pub(crate) fn buckets(latencies: &Histogram) -> Vec<LatencyBucket> {
+/// What was counted, with the buckets that have any.
+pub(crate) fn io_counters(counts: &Counts) -> IoCounters {
+    let &Counts { ops, bytes, errors, latency_ns_sum, ref latencies } = counts;
     let buckets = latencies.iter().filter(|bucket| bucket.count() > 0);
-    buckets.map(|bucket| LatencyBucket { to_ns: bucket.end(), ops: bucket.count() }).collect()
+    let bucket = |bucket: histogram::Bucket| LatencyBucket { to_ns: bucket.end(), ops: bucket.count() };
+    let latencies: Vec<_> = buckets.map(bucket).collect();
+    let timed_ops = latencies.iter().map(|bucket| bucket.ops).sum();
+    IoCounters { ops, bytes, errors, timed_ops, latency_ns_sum, latencies }
 }
 
-fn row(kind: &str, name: String, stats: impl Fn(store::Operation) -> store::OperationStats) -> IoRow {
-    let of = |operation| {
-        let store::OperationStats { ops, bytes, errors, latency_ns_sum, latencies } = stats(operation);
-        let latencies = buckets(&latencies);
-        let timed_ops = latencies.iter().map(|bucket| bucket.ops).sum();
-        IoCounters { ops, bytes, errors, timed_ops, latency_ns_sum, latencies }
-    };
+/// The counters of a request that a server has taken.
+pub(crate) fn request_row(request: String, counts: &Counts) -> RequestCounters {
+    RequestCounters { request, counters: io_counters(counts) }
+}
+
+/// The same, for the list of operations.
+pub(crate) fn operation_row(operation: String, counts: &Counts) -> OperationReport {
+    let IoCounters { ops, bytes, errors, timed_ops, latency_ns_sum, .. } = io_counters(counts);
+    OperationReport { operation, ops, errors, bytes, timed_ops, latency_ns_sum }
+}
+
+fn row(kind: &str, name: String, stats: impl Fn(store::Operation) -> Counts) -> IoRow {
+    let of = |operation| io_counters(&stats(operation));
     IoRow {
         kind: kind.to_owned(),
         name,

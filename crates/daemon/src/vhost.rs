@@ -16,12 +16,12 @@ use fastness_zvol::{Volume, VolumeError};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::error::bind_kind;
-use crate::io_report::{IoCounters, IoRow, RequestCounters};
+use crate::io_report::{IoRow, RequestCounters};
 use crate::journal::Journal;
 use crate::protocol::Failure;
 use crate::report::{Address, OperationReport, ServedReport};
 use crate::service::Service;
-use crate::status::{buckets, volume_row};
+use crate::status::{operation_row, request_row, volume_row};
 
 /// A volume as a disk: only translates requests and errors.
 struct VolumeDisk {
@@ -165,17 +165,11 @@ fn accept(listener: &Listener, woken: &UnixStream, server: &Server, note: &dyn F
 }
 
 fn request(stats: &RequestStats) -> RequestCounters {
-    let &RequestStats { request, ops, bytes, errors, latency_ns_sum, ref latencies } = stats;
-    let latencies = buckets(latencies);
-    let timed_ops = latencies.iter().map(|bucket| bucket.ops).sum();
-    let counters = IoCounters { ops, bytes, errors, timed_ops, latency_ns_sum, latencies };
-    RequestCounters { request: request.to_owned(), counters }
+    request_row(stats.request.to_owned(), &stats.counts)
 }
 
 fn operation(stats: &RequestStats) -> OperationReport {
-    let RequestCounters { request, counters } = request(stats);
-    let IoCounters { ops, bytes, errors, timed_ops, latency_ns_sum, .. } = counters;
-    OperationReport { operation: request, ops, errors, bytes, timed_ops, latency_ns_sum }
+    operation_row(stats.request.to_owned(), &stats.counts)
 }
 
 impl Service for VhostService {

@@ -95,8 +95,8 @@ fn counted(bench: &Bench, request: &str) -> (u64, u64, u64, u64) {
     let stats = bench.server.stats();
     let of = stats.iter().find(|of| of.request == request);
     of.map_or((0, 0, 0, 0), |of| {
-        let timed = of.latencies.iter().map(|bucket| bucket.count()).sum();
-        (of.ops, of.bytes, of.errors, timed)
+        let timed = of.counts.latencies.iter().map(|bucket| bucket.count()).sum();
+        (of.counts.ops, of.counts.bytes, of.counts.errors, timed)
     })
 }
 
@@ -148,10 +148,10 @@ fn a_latency_includes_the_wait_for_a_thread() {
     assert_eq!(driver.answers(0, 80).len(), 80);
     let stats = bench.server.stats();
     let [writes] = &stats[..] else { panic!("{stats:?}") };
-    assert_eq!(writes.ops, 112);
-    let longest = writes.latencies.iter().filter(|bucket| bucket.count() > 0).last().unwrap().end();
+    assert_eq!(writes.counts.ops, 112);
+    let longest = writes.counts.latencies.iter().filter(|bucket| bucket.count() > 0).last().unwrap().end();
     assert!(longest >= 15_000_000, "{longest} ns");
-    assert!(writes.latency_ns_sum >= longest);
+    assert!(writes.counts.latency_ns_sum >= longest);
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn requests_that_cannot_be_carried_out_are_counted_as_errors() {
         assert_eq!(front.byte(answer), status, "{name}");
         let stats = bench.server.stats();
         let of = stats.iter().find(|of| of.request == name).unwrap_or_else(|| panic!("{stats:?}"));
-        assert_eq!((of.ops, of.errors, of.bytes), (1, 1, 0), "{name}");
+        assert_eq!((of.counts.ops, of.counts.errors, of.counts.bytes), (1, 1, 0), "{name}");
     }
 }
 

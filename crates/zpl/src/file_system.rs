@@ -11,8 +11,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fastness_store::record::Time;
 use fastness_store::{
-    Dataset, DatasetKind, FrontEnd, Object, OpenDataset, Operation, OperationCounters, OperationStats,
-    PoolError, Property, Records, RowChange, Store, SyncMode, Tx, Txg,
+    Counts, Dataset, DatasetKind, FrontEnd, Object, OpenDataset, Operation, OperationCounters, PoolError,
+    Property, Records, RowChange, Store, SyncMode, Tx, Txg,
 };
 use fastness_sync::Mutex;
 use quick_cache::sync::Cache;
@@ -176,7 +176,7 @@ impl FileSystem {
     }
 
     /// Counters of one operation since this handle was opened.
-    pub fn stats(&self, operation: Operation) -> OperationStats {
+    pub fn stats(&self, operation: Operation) -> Counts {
         self.live.of(operation)
     }
 

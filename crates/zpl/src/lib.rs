@@ -58,7 +58,7 @@ pub use check::{Finding, FsReport, check, check_in_use};
 pub use data::WriteHow;
 pub use error::{FsError, Result};
 pub use fastness_store::record::Time;
-pub use fastness_store::{Operation, OperationStats};
+pub use fastness_store::{Counts, Operation};
 pub use file_system::{Clock, FileSystem, FileSystemOptions, LateTimes, now};
 pub use ino::Ino;
 pub use inode::{Inode, mode};

@@ -2,8 +2,8 @@
 
 use fastness_store::record::Zeroes;
 use fastness_store::{
-    ChangeError, Dataset, Demand, Object, ObjectId, OpenDataset, Operation, OperationCounters,
-    OperationStats, PoolError, Receipt, Records, Segment, Tx,
+    ChangeError, Counts, Dataset, Demand, Object, ObjectId, OpenDataset, Operation, OperationCounters,
+    PoolError, Receipt, Records, Segment, Tx,
 };
 
 use crate::error::{Result, VolumeError};
@@ -66,7 +66,7 @@ impl Volume {
     }
 
     /// Counters of one operation since this handle was opened.
-    pub fn stats(&self, operation: Operation) -> OperationStats {
+    pub fn stats(&self, operation: Operation) -> Counts {
         self.live.of(operation)
     }
 

@@ -11,8 +11,9 @@ mod support;
 use std::time::Duration;
 
 use bench::*;
-use fastness_pool::{LogData, PoolError};
+use fastness_pool::{LogData, PoolError, Property};
 use fastness_store::{Consent, PoolLog, Store};
+use fastness_zpl::{Errno, FileSystem, FileSystemOptions, Ino, NewFile, WriteHow, mode};
 use fastness_zvol::{Volume, VolumeError};
 
 const BLOCKS: u64 = MIB / BLOCK;
@@ -130,6 +131,38 @@ fn what_the_only_region_has_lost_is_an_error_with_its_place() {
     fill(&volume, 9, 16);
     check(&volume, 9);
     assert!(store.pool().damaged().0.is_empty(), "what was written again is not damaged");
+}
+
+#[test]
+fn bytes_of_a_file_that_the_only_region_has_lost_are_an_error() {
+    let (bench, store, _volume) = new(&["a"]);
+    let options =
+        FileSystemOptions { properties: vec![(Property::RecordSize, BLOCK)], ..FileSystemOptions::default() };
+    let fs = FileSystem::create(&store, "tank/f", &options).unwrap();
+    let new = NewFile { mode: mode::FILE | 0o644, ..NewFile::default() };
+    let ino = fs.make(Ino::ROOT, b"f", &new).unwrap().ino;
+    let sync = WriteHow { is_sync: true, ..WriteHow::default() };
+    // The first write of a file is in memory, too.
+    for at in (0..BLOCKS).chain(0..BLOCKS) {
+        fs.write(ino, at * BLOCK, &[at as u8; BLOCK as usize], sync).unwrap();
+    }
+    bench.cut("a", 2 * MIB);
+    let mut lost = 0;
+    for at in 0..BLOCKS {
+        let mut data = [0xee; BLOCK as usize];
+        match fs.read(ino, at * BLOCK, &mut data) {
+            Ok(_) => assert_eq!(data, [at as u8; BLOCK as usize], "block {at}"),
+            Err(error) => {
+                assert_eq!(error.errno(), Errno::IO, "{error}");
+                lost += 1;
+            }
+        }
+    }
+    assert!(lost > 0);
+    fs.write(ino, 0, &[7; (BLOCKS * BLOCK) as usize], sync).unwrap();
+    let mut data = vec![0; (BLOCKS * BLOCK) as usize];
+    fs.read(ino, 0, &mut data).unwrap();
+    assert!(data.iter().all(|byte| *byte == 7), "what was written again is whole");
 }
 
 #[test]

@@ -135,7 +135,9 @@ impl Stack {
         if plan.kind == LogKind::Pmem {
             let path = site.memory.path(name);
             let mut parts = RegionParts::of(region()?)?;
-            if let (Some(profile), Some(view)) = (plan.reads_like, parts.view.take()) {
+            if let Some(profile) = plan.reads_like
+                && let Some(view) = parts.view.take()
+            {
                 let device = Arc::new(DeviceModel::new(profile, Stall::Burn));
                 parts.view = Some(Arc::new(ModelledView::new(view, device)));
             }

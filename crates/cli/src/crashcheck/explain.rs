@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fastness_base::{AnyError, ErrorKind};
 use fastness_crashcheck::explain::{ExplainedLine, Kept, Pending, Store, explain, pending_at};
-use fastness_crashcheck::generate::Layout;
+use fastness_crashcheck::generate::{Layout, Outline};
 use fastness_crashcheck::image::Image;
 use fastness_crashcheck::trace::open_trace;
 
@@ -56,7 +56,7 @@ pub(crate) struct StateArgs {
 }
 
 fn pending(trace: &Path, machine: &ImageArgs, at: u64) -> Result<Pending> {
-    let options = machine.config(Subject::Program).options(0);
+    let options = machine.config(Subject::Program).options(Outline::default());
     Ok(pending_at(&mut open_trace(trace)?, options.config, options.memory_max_bytes, at)?)
 }
 

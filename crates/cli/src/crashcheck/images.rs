@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fastness_crashcheck::CheckError;
 use fastness_crashcheck::generate::{
-    Contents, KNOWN_IMAGES, Known, Layout, Part, Point, PointKind, Sink, extent, generate,
+    Contents, KNOWN_IMAGES, Known, Layout, Part, Point, PointKind, Sink, generate, outline,
 };
 use fastness_crashcheck::save::Saver;
 use fastness_crashcheck::trace::open_trace;
@@ -40,7 +40,7 @@ pub(crate) struct ImagesArgs {
 }
 
 pub(super) fn run(args: ImagesArgs, out: &mut dyn Write) -> Result<Outcome> {
-    let options = args.images.config(Subject::Program).options(extent(&mut open_trace(&args.trace)?)?.first);
+    let options = args.images.config(Subject::Program).options(outline(&mut open_trace(&args.trace)?)?);
     let mut reader = open_trace(&args.trace)?;
     let layout = Layout::of(reader.header())?;
     let mut indexes: Vec<Box<dyn Write + '_>> = Vec::new();

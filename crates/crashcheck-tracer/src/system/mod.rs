@@ -67,6 +67,9 @@ struct Guest {
     disks: Disks,
     /// Flushes of what is not mapped.
     unmapped: AtomicU64,
+    has_returns: bool,
+    /// The kernel has used PM since it returned to a program the last time.
+    has_worked: AtomicBool,
 }
 
 static GUEST: OnceLock<Guest> = OnceLock::new();
@@ -126,6 +129,8 @@ pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), Guest
         recorder,
         disks,
         unmapped: AtomicU64::new(0),
+        has_returns: arguments.has_returns,
+        has_worked: AtomicBool::new(false),
     };
     GUEST.set(guest).map_err(|_| GuestError::Twice)?;
     plugin.register(Hooks { on_cpu, on_block, on_exit });
@@ -205,6 +210,7 @@ impl Guest {
         let value = api::access_value(info);
         let stack = self.stack();
         let origin = origin(cpu, place.pc, stack.as_ref());
+        self.has_worked.fetch_or(origin.is_kernel, Ordering::Relaxed);
         let mut recorder = self.lock();
         for (address, part) in pieces.into_iter().flatten() {
             let mut bytes = [0; 16];
@@ -334,6 +340,7 @@ impl Guest {
                 Some(physical) => {
                     if let Some((address, _)) = self.piece(physical, 0, 1) {
                         let stack = self.stack();
+                        self.has_worked.fetch_or(origin(None).is_kernel, Ordering::Relaxed);
                         or_fail(self.lock().flush(&origin(stack.as_ref()), kind, address), "flush");
                     }
                 }
@@ -343,6 +350,7 @@ impl Guest {
             },
             Special::Wbinvd => {
                 let stack = self.stack();
+                self.has_worked.store(true, Ordering::Relaxed);
                 or_fail(self.lock().flush_all(&origin(stack.as_ref())), "flush");
             }
             Special::Untraceable(len) => {
@@ -354,6 +362,14 @@ impl Guest {
                         let pc = site.pc;
                         fail(format_args!("the instruction at {pc:#x} stores to PM what QEMU does not show"));
                     }
+                }
+            }
+            // At the entry there is nothing: what the kernel has done was told when it returned. A program's
+            // own stores are no system calls.
+            Special::Border => {
+                if self.has_returns && self.has_worked.swap(false, Ordering::Relaxed) {
+                    let message = Hypercall::Other { action: hypercall::RETURN, value: "" };
+                    or_fail(self.lock().message(&origin(None), message), "return of a system call");
                 }
             }
             Special::Hypercall => {}

@@ -293,7 +293,7 @@ extern "C" fn on_special(thread: c_uint, number: *mut c_void) {
             }
         }
         // Not allowed to programs.
-        Special::Wbinvd => {}
+        Special::Wbinvd | Special::Border => {}
     }
 }
 

@@ -7,7 +7,7 @@ use fastness_pm_model::{Op, Trace};
 
 use super::*;
 use crate::Result;
-use crate::generate::{Contents, Known, Layout, Options, extent, generate};
+use crate::generate::{Contents, Known, Layout, Options, generate, outline};
 use crate::process::Ending;
 use crate::trace::record;
 
@@ -33,8 +33,8 @@ fn judged<E: Extract>(
     must_be_atomic: bool,
     images_per_point: usize,
 ) -> Result<Judged> {
-    let first_event = extent(&mut Reader::new(file).unwrap()).unwrap().first;
-    let options = Options { first_event, images_per_point, ..Options::default() };
+    let outline = outline(&mut Reader::new(file).unwrap()).unwrap();
+    let options = Options { outline, images_per_point, ..Options::default() };
     let (mut states, mut known) = (States::new(StateLimits::default()), Known::new(1024));
     let mut judge = Judge::new(oracles, must_be_atomic);
     Workers::run(extract, 3, None, &|_, _| {}, |workers| {

@@ -23,6 +23,7 @@ mod disk;
 mod known;
 mod layout;
 mod options;
+mod outline;
 mod point;
 mod reads;
 mod replay;
@@ -33,10 +34,11 @@ pub use disk::Disk;
 pub use known::{KNOWN_IMAGES, Known};
 pub use layout::{Layout, Part as RegionPart, Place};
 pub use options::{NonTemporal, Options, Pick};
+pub use outline::{Outline, outline};
 pub use point::{Contents, Part, Point, PointKind};
 pub use reads::Recovery;
 pub use replay::Replay;
-pub use run::{Extent, extent, generate};
+pub use run::generate;
 pub use sink::Sink;
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use fastness_pm_model::Config;
 
+use super::outline::Outline;
+
 /// Where crashes are, and how many of their images are taken.
 ///
 /// A failure point with at most [`images_per_point`](Self::images_per_point) images gets all of them,
@@ -13,8 +15,8 @@ use fastness_pm_model::Config;
 pub struct Options {
     /// The machine.
     pub config: Config,
-    /// Number of the first event before which there can be a failure point ([`extent`](super::extent)).
-    pub first_event: u64,
+    /// Where the test begins, and where its operations end ([`outline`](super::outline())).
+    pub outline: Outline,
     /// Which images of a failure point.
     pub pick: Pick,
     /// Most images of PM, and most of the disks, of one failure point; the one without and the one with
@@ -32,7 +34,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             config: Config::default(),
-            first_event: 0,
+            outline: Outline::default(),
             pick: Pick::Subsets,
             images_per_point: 256,
             seed: 0,

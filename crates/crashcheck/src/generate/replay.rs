@@ -87,6 +87,11 @@ impl Replay {
         self.checkpoint
     }
 
+    /// A checkpoint is here, which the trace has later.
+    pub(super) fn reach(&mut self, checkpoint: u64) {
+        self.checkpoint = Some(checkpoint);
+    }
+
     /// What `event` applies to if it makes contents impossible that are possible now. Crashes just before
     /// such an event, just before checkpoints and at the end leave everything that a crash at any moment
     /// can leave: other events only add possible contents.

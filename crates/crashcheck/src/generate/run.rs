@@ -15,40 +15,6 @@ use super::sink::{Out, Sink};
 use crate::Result;
 use crate::image::Image;
 
-/// How far a trace goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
-    /// Number of the event with which the test begins; everything before is preparation. It is the start
-    /// message, or the first checkpoint, or the first event.
-    pub first: u64,
-    /// How many events there are.
-    pub events: u64,
-}
-
-/// Reads the rest of a trace.
-///
-/// # Errors
-/// Those of the trace.
-pub fn extent(reader: &mut Reader<impl Read>) -> Result<Extent> {
-    let (mut start, mut first_checkpoint) = (None, None);
-    loop {
-        let number = reader.count();
-        match reader.next()?.map(|event| event.kind) {
-            None => {
-                let first = start.or(first_checkpoint).unwrap_or(0);
-                return Ok(Extent { first, events: number });
-            }
-            Some(Kind::Hypercall(Hypercall::Start)) => {
-                start.get_or_insert(number);
-            }
-            Some(Kind::Hypercall(Hypercall::Checkpoint(_))) => {
-                first_checkpoint.get_or_insert(number);
-            }
-            Some(_) => {}
-        }
-    }
-}
-
 /// Hands the crash images of the rest of a trace to `sink`. With a `recovery`, the lines that it reads are
 /// varied where there are too many.
 ///
@@ -85,17 +51,25 @@ struct Run<'a, 'b> {
 
 impl Run<'_, '_> {
     fn event(&mut self, event: &Event<'_>, number: u64) -> Result<()> {
-        let is_tested = number >= self.options.first_event;
-        if let Some((kind, reach)) = is_tested.then(|| self.point_before(event)).flatten() {
+        let outline = &self.options.outline;
+        let is_tested = number >= outline.first_event;
+        if let Some(checkpoint) = outline.moved.get(&number).copied() {
+            if is_tested {
+                self.point(number, PointKind::Checkpoint(checkpoint), None)?;
+            }
+            self.replay.reach(checkpoint);
+        }
+        if let Some((kind, reach)) = is_tested.then(|| self.point_before(event, number)).flatten() {
             self.point(number, kind, reach)?;
         }
         self.replay.apply(event, number)?;
         Ok(())
     }
 
-    fn point_before(&mut self, event: &Event<'_>) -> Option<(PointKind, Option<Medium>)> {
+    fn point_before(&mut self, event: &Event<'_>, number: u64) -> Option<(PointKind, Option<Medium>)> {
         if let Kind::Hypercall(Hypercall::Checkpoint(checkpoint)) = event.kind {
-            return Some((PointKind::Checkpoint(checkpoint), None));
+            let is_here = !self.options.outline.behind.contains(&number);
+            return is_here.then_some((PointKind::Checkpoint(checkpoint), None));
         }
         let is_fast = self.options.pick == Pick::Fast;
         let point = match (self.replay.shrinks(event), event.kind) {

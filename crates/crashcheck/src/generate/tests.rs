@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use fastness_crashcheck_trace::{
-    BlockEvent, Device, Event, Header, Hypercall, Kind, Origin, Reader, Region, Writer,
+    BlockEvent, Device, Event, Header, Hypercall, Kind, Origin, Reader, Region, Writer, hypercall,
 };
 use fastness_pm_model::{Budget, Config, FlushKind, Op, Persistence, Rng, Rules, Trace, explore};
 
@@ -121,12 +121,51 @@ fn what_comes_before_the_test_has_no_failure_points() {
         writer.push(&Event::of(kind)).unwrap();
     }
     let file = writer.finish().unwrap();
-    let first_event = extent(&mut Reader::new(&file[..]).unwrap()).unwrap().first;
-    let options = Options { first_event, ..Options::default() };
+    let outline = outline(&mut Reader::new(&file[..]).unwrap()).unwrap();
+    let options = Options { outline, ..Options::default() };
     let found = collected(&file, &options);
     let points: Vec<_> = found.points.iter().map(|(point, _)| (point.event, point.kind)).collect();
     assert_eq!(points, [(4, PointKind::Fence), (5, PointKind::End)]);
     assert!(found.images.iter().all(|image| bytes(&image.contents, 1) == [1]));
+}
+
+/// What a fence between the return of a call and the program's word hides.
+#[test]
+fn a_checkpoint_is_where_the_last_call_that_used_pm_returned() {
+    let store = Kind::Store { address: 0, data: &[1], is_non_temporal: true, is_atomic64: false };
+    let fence = Kind::Fence(fastness_crashcheck_trace::FenceKind::Locked);
+    let returns = Kind::Hypercall(Hypercall::Other { action: hypercall::RETURN, value: "" });
+    let checkpoint = |number| Kind::Hypercall(Hypercall::Checkpoint(number));
+    let found = |kinds: &[Kind<'_>]| {
+        let header = Header { regions: vec![region()], ..Header::default() };
+        let mut writer = Writer::new(Vec::new(), &header).unwrap();
+        kinds.iter().for_each(|kind| writer.push(&Event::of(*kind)).unwrap());
+        let file = writer.finish().unwrap();
+        let outline = outline(&mut Reader::new(&file[..]).unwrap()).unwrap();
+        let options = Options { outline, ..Options::default() };
+        collected(&file, &options)
+    };
+    let at = |found: &CrashImages| {
+        let points = found.points.iter().map(|(point, _)| (point.event, point.checkpoint, point.kind));
+        points.filter(|(_, _, kind)| matches!(kind, PointKind::Checkpoint(_))).collect::<Vec<_>>()
+    };
+    let images_at = |found: &CrashImages, event| {
+        let point = found.points.iter().position(|(point, _)| point.event == event).unwrap();
+        found.images.iter().filter(|image| image.occurrences.iter().any(|one| one.point == point)).count()
+    };
+    let [zero, one] = [0, 1].map(PointKind::Checkpoint);
+    // Without the fence it may be lost when the call returns; without returns nobody would see that.
+    let missing = found(&[checkpoint(0), store, returns, fence, checkpoint(1), fence]);
+    assert_eq!((at(&missing), images_at(&missing, 2)), (vec![(0, None, zero), (2, Some(0), one)], 2));
+    let (fence_after, _) = missing.points.iter().find(|(point, _)| point.event == 3).unwrap();
+    assert_eq!(fence_after.checkpoint, Some(1), "of the next operation");
+    let right = found(&[checkpoint(0), store, fence, returns, checkpoint(1)]);
+    assert_eq!((at(&right), images_at(&right, 3)), (vec![(0, None, zero), (3, Some(0), one)], 1));
+    let hidden = found(&[checkpoint(0), store, fence, checkpoint(1)]);
+    assert_eq!((at(&hidden), images_at(&hidden, 3)), (vec![(0, None, zero), (3, Some(0), one)], 1));
+    // The last return counts; one without a return stays, even if another has its number.
+    let several = found(&[checkpoint(0), store, returns, store, returns, checkpoint(1), checkpoint(1)]);
+    assert_eq!(at(&several), [(0, None, zero), (4, Some(0), one), (6, Some(1), one)]);
 }
 
 #[test]
@@ -136,7 +175,7 @@ fn a_test_begins_with_its_start_or_else_with_its_first_checkpoint() {
         let mut writer = Writer::new(Vec::new(), &header).unwrap();
         kinds.iter().for_each(|kind| writer.push(&Event::of(*kind)).unwrap());
         let file = writer.finish().unwrap();
-        extent(&mut Reader::new(&file[..]).unwrap()).unwrap().first
+        outline(&mut Reader::new(&file[..]).unwrap()).unwrap().first_event
     };
     let fence = Kind::Fence(fastness_crashcheck_trace::FenceKind::Sfence);
     let checkpoint = |number| Kind::Hypercall(Hypercall::Checkpoint(number));

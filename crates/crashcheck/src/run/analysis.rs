@@ -12,7 +12,7 @@ use crate::check::{
 };
 use crate::error::Result;
 use crate::explain::pending_at;
-use crate::generate::{Contents, KNOWN_IMAGES, Known, NonTemporal, Options, Recovery, extent, generate};
+use crate::generate::{Contents, KNOWN_IMAGES, Known, NonTemporal, Options, Recovery, generate, outline};
 use crate::report::{Report, Source, build};
 use crate::symbols::Find;
 use crate::trace::open_trace;
@@ -84,15 +84,16 @@ impl<E: Extract> Analysis<'_, E> {
     /// # Errors
     /// Those of the trace, and of recoveries that cannot be run.
     pub fn run(mut self) -> Result<Report> {
-        let extent = extent(&mut open_trace(self.trace)?)?;
-        let mut options = self.images.options(extent.first);
+        let outline = outline(&mut open_trace(self.trace)?)?;
+        let events = outline.events;
+        let mut options = self.images.options(outline);
         let mut passes = Passes {
             states: States::new(self.limits.states),
             known: Known::new(self.limits.known_images.max(KNOWN_IMAGES_MIN)),
             seen: Seen::default(),
             done: AtomicUsize::new(0),
             points: 0,
-            events: extent.events,
+            events,
         };
         let mut oracles = std::mem::take(&mut self.oracles);
         if self.has_prefix_oracle {

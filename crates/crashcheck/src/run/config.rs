@@ -21,7 +21,7 @@ use fastness_pm_model::{Config, Persistence, Rules};
 use serde::Deserialize;
 
 use crate::error::{CheckError, Result};
-use crate::generate::{NonTemporal, Options, Pick};
+use crate::generate::{NonTemporal, Options, Outline, Pick};
 
 /// A test.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -276,11 +276,11 @@ impl ImagesConfig {
         Config { persistence, rules, strict_nt: self.strict_nt }
     }
 
-    /// Options for a trace whose test begins with event `first_event`.
-    pub fn options(&self, first_event: u64) -> Options {
+    /// Options for a trace with this outline.
+    pub fn options(&self, outline: Outline) -> Options {
         Options {
             config: self.config(),
-            first_event,
+            outline,
             pick: match self.pick {
                 PickConfig::Subsets => Pick::Subsets,
                 PickConfig::Fast => Pick::Fast,

@@ -39,6 +39,8 @@ pub struct FileSystem {
     pub mount: String,
     /// Run after each operation, as part of it: what it did is durable then.
     pub settle: String,
+    /// What a system call did is durable when it returns: operations end there, and nothing settles them.
+    pub is_synchronous: bool,
     /// Prints the state of one that is mounted.
     pub state: String,
     /// Writes to one that has been recovered, if it is not empty.
@@ -65,26 +67,23 @@ pub struct FileTest {
 pub enum Work {
     /// Shell, each one operation, which ends with a checkpoint.
     Operations(Vec<String>),
-    /// J-lang, with its own checkpoints.
-    Workload(String),
+    /// J-lang, with its own marks and checkpoints; what was done before them is made durable first.
+    Workload(Workload),
     /// Shell: a program, with its own checkpoints.
     Program(String),
 }
 
-impl Work {
-    /// A workload, which says itself where its operations begin and end; before both everything is made
-    /// durable.
-    pub fn settled(workload: &Workload) -> Work {
-        let mut workload = workload.clone();
-        for section in [&mut workload.setup, &mut workload.run] {
-            let settled = section.drain(..).flat_map(|command| match command {
-                Command::Mark | Command::Checkpoint(_) => vec![Command::Sync, command],
-                command => vec![command],
-            });
-            *section = settled.collect();
-        }
-        Work::Workload(workload.to_string())
+/// A workload in which everything is made durable where an operation begins or ends.
+fn settled(workload: &Workload) -> Workload {
+    let mut workload = workload.clone();
+    for section in [&mut workload.setup, &mut workload.run] {
+        let settled = section.drain(..).flat_map(|command| match command {
+            Command::Mark | Command::Checkpoint(_) => vec![Command::Sync, command],
+            command => vec![command],
+        });
+        *section = settled.collect();
     }
+    workload
 }
 
 impl FileSystem {
@@ -124,7 +123,7 @@ fn quoted(text: &str) -> String {
 impl FileTest {
     /// A generated workload.
     pub fn of_workload(name: &str, workload: &Workload) -> FileTest {
-        FileTest { name: name.to_owned(), prepare: "true".to_owned(), work: Work::settled(workload) }
+        FileTest { name: name.to_owned(), prepare: "true".to_owned(), work: Work::Workload(workload.clone()) }
     }
 
     /// What the guest does: a checkpoint before the first operation, and one after each.
@@ -132,6 +131,7 @@ impl FileTest {
         let FileSystem { make, mount, .. } = system;
         let mut script = format!("set -e\n{}{make}\n{mount}\n{}\n", system.prefix(""), self.prepare);
         if let Work::Workload(workload) = &self.work {
+            let workload = if system.is_synchronous { workload.clone() } else { settled(workload) };
             script.push_str(&format!("cat > /tmp/workload <<'END'\n{workload}\nEND\n"));
         }
         script.push_str("sync\nfastness-agent hypercall start\n");
@@ -171,8 +171,9 @@ pub fn run_in_guest(
             .map_err(CheckError::file("make", &disk))?;
         disks.push(disk);
     }
-    let options = if setting.has_stacks { ",stack=on" } else { "" };
-    let restore = traced(setting, options, None, &disks)?;
+    let stacks = if setting.has_stacks { ",stack=on" } else { "" };
+    let returns = if system.is_synchronous { ",returns=on" } else { "" };
+    let restore = traced(setting, &format!("{stacks}{returns}"), None, &disks)?;
     let mut guest = setting.guests.snapshot().restore(&restore)?;
     let output = guest.command(&test.script(system), TEST_TIMEOUT)?;
     let moved = guest.quit_and(|folder| std::fs::copy(folder.join("trace"), setting.trace))?;

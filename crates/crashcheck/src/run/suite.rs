@@ -64,6 +64,7 @@ struct SystemText {
     options: Option<String>,
     mount: Option<String>,
     settle: Option<String>,
+    synchronous: Option<bool>,
     state: Option<String>,
     write: Option<String>,
     unmount: Option<String>,
@@ -190,6 +191,13 @@ fn system(name: &str, all: &BTreeMap<String, SystemText>) -> Result<FileSystem, 
     {
         return Err(format!("disk: {bytes} bytes; whole MiB up to 64G are expected"));
     }
+    let is_synchronous = own.synchronous.or(base.synchronous).unwrap_or(false);
+    let settle = own.settle.or(base.settle);
+    if is_synchronous && settle.is_some() {
+        return Err(
+            "settle: nothing has to settle with `synchronous = true`; leave one of them out".to_owned()
+        );
+    }
     Ok(FileSystem {
         kind,
         modules: names("modules", own.modules, base.modules)?,
@@ -198,7 +206,8 @@ fn system(name: &str, all: &BTreeMap<String, SystemText>) -> Result<FileSystem, 
         make: script("make", own.make, base.make, None)?,
         options: script("options", own.options, base.options, Some("rw"))?,
         mount: script("mount", own.mount, base.mount, Some("mount -t $TYPE -o $OPTIONS $PM $M"))?,
-        settle: script("settle", own.settle, base.settle, Some("sync"))?,
+        settle: script("settle", settle, None, Some(if is_synchronous { "true" } else { "sync" }))?,
+        is_synchronous,
         state: script("state", own.state, base.state, Some("fastness-agent fs-dump $M --no-blocks"))?,
         write: script("write", own.write, base.write, Some("echo written > $M/after-recovery && sync"))?,
         unmount: script("unmount", own.unmount, base.unmount, Some("umount $M"))?,
@@ -224,7 +233,7 @@ fn test(text: TestText, dir: Option<&Path>) -> Result<FileTest, String> {
             let text = text.map_err(|error| format!("workload: cannot read {}: {error}", path.display()))?;
             let workload = Workload::parse(&text);
             let workload = workload.map_err(|error| format!("workload: {}: {error}", path.display()))?;
-            Work::settled(&workload)
+            Work::Workload(workload)
         }
         (None, None, Some(program)) => Work::Program(bounded("program", program)?),
         _ => {

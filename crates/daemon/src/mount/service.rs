@@ -12,14 +12,14 @@ use fastness_fuse::{
 use fastness_store::{Attached, DatasetId};
 use fastness_zpl::FileSystem;
 
-use crate::io_report::{IoCounters, IoRow, RequestCounters};
+use crate::io_report::IoRow;
 use crate::journal::Journal;
 use crate::mount::adapter::{Adapter, Owed};
 use crate::mount::known::Known;
 use crate::protocol::Failure;
-use crate::report::{Address, OperationReport, ServedReport};
+use crate::report::{Address, ServedReport};
 use crate::service::Service;
-use crate::status::{buckets, files_row};
+use crate::status::{files_row, operation_row, request_row};
 
 /// How long requests in flight may take when a mount ends.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -153,18 +153,8 @@ impl Service for MountService {
     }
 
     fn io(&self) -> Option<IoRow> {
-        let requests = self.session.stats().into_iter().map(|stats| {
-            let latencies = buckets(&stats.latencies);
-            let counters = IoCounters {
-                ops: stats.count,
-                errors: stats.errors,
-                timed_ops: latencies.iter().map(|bucket| bucket.ops).sum(),
-                latency_ns_sum: stats.total.as_nanos() as u64,
-                latencies,
-                ..IoCounters::default()
-            };
-            RequestCounters { request: stats.operation.to_lowercase(), counters }
-        });
+        let requests = self.session.stats().into_iter();
+        let requests = requests.map(|stats| request_row(stats.operation.to_lowercase(), &stats.counts));
         Some(IoRow { requests: requests.collect(), ..files_row(&*self.adapter.fs.get()?) })
     }
 
@@ -203,14 +193,8 @@ impl Service for MountService {
 
     fn report(&self) -> ServedReport {
         let path = self.path.display().to_string();
-        let operations = self.session.stats().into_iter().map(|stats| OperationReport {
-            operation: stats.operation.to_lowercase(),
-            ops: stats.count,
-            errors: stats.errors,
-            bytes: 0,
-            timed_ops: stats.latencies.iter().map(|bucket| bucket.count()).sum(),
-            latency_ns_sum: stats.total.as_nanos() as u64,
-        });
+        let operations = self.session.stats().into_iter();
+        let operations = operations.map(|stats| operation_row(stats.operation.to_lowercase(), &stats.counts));
         ServedReport {
             volume: self.adapter.fs.name(),
             size_bytes: 0,

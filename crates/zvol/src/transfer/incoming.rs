@@ -233,8 +233,10 @@ impl Target {
                 if filled.is_err() {
                     pool.destroy_dataset(tx, &self.dataset)?;
                 }
-                dataset.put_aux(tx, KEY, Some(&stored));
-                filled.map(|()| dataset)
+                filled.map(|()| {
+                    dataset.put_aux(tx, KEY, Some(&stored));
+                    dataset
+                })
             })?);
         };
         let volume = pool.dataset(&self.volume)?;

@@ -168,8 +168,12 @@ impl World<'_> {
         note(&self.met.replayed_full, if self.is_full() { report.records } else { 0 });
         note(&self.met.indirect_replayed, report.indirect);
         note(&self.met.sides_repaired, report.sides.entries.iter().sum());
-        // As the program does. What fails here is left to the next import.
+        // As the program does. What fails here is left to the next import, which comes at once if the pool
+        // is suspended by it.
         let _ = drop_interrupted(&store);
+        if store.pool().is_suspended() {
+            return Err(store.pool().sync().expect_err("it is suspended").into());
+        }
         store.pool().note_freed(true);
         self.trim_point = TrimPoint::default();
         self.stack = Some(store);

@@ -25,7 +25,9 @@ pub fn manual() -> PoolOptions {
 
 /// Settings of a store of volumes.
 pub fn store_options(pool: PoolOptions) -> StoreOptions {
-    let kinds = Kinds::default().with(DatasetKind::Volume, VolumeReplay);
+    let kinds = Kinds::default()
+        .with(DatasetKind::Volume, VolumeReplay)
+        .with(DatasetKind::Filesystem, fastness_zpl::FileReplay::default());
     StoreOptions { pool, kinds, ..StoreOptions::default() }
 }
 

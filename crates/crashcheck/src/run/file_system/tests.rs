@@ -54,7 +54,17 @@ fn each_operation_ends_with_what_makes_it_durable_and_a_checkpoint() {
     assert!(script.ends_with(tail), "{script}");
     assert!(script.contains("until [ -b $DISK ]"), "a disk is waited for");
     // A program and a workload have their own checkpoints.
-    for work in [Work::Program("mine $M".to_owned()), Work::Workload("# run\n".to_owned())] {
+    for work in [Work::Program("mine $M".to_owned()), Work::Workload(Workload::default())] {
         assert!(!test(work).contains("hypercall checkpoint"));
     }
+}
+
+#[test]
+fn one_that_is_synchronous_is_not_settled() {
+    let workload = Workload::parse("# define\nA\n\n# run\nmark\nmkdir A 0777\ncheckpoint 1\n").unwrap();
+    let script = |system: &FileSystem| FileTest::of_workload("t", &workload).script(system);
+    let settled = script(&system());
+    assert!(settled.contains("sync\nmark\n") && settled.contains("sync\ncheckpoint 1\n"), "{settled}");
+    let not = script(&FileSystem { is_synchronous: true, ..system() });
+    assert!(not.contains("\nmark\nmkdir A 0777\ncheckpoint 1\n"), "{not}");
 }

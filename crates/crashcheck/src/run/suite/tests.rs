@@ -50,11 +50,12 @@ fn what_is_left_out_is_that_of_the_one_it_is_like_or_a_default() {
     let [a, b] = ["a", "b"].map(|name| &suite.systems[name]);
     assert_eq!(b, &FileSystem { options: "x".to_owned(), ..a.clone() });
     assert_eq!((a.disk_bytes, a.options.as_str(), a.settle.as_str()), (Some(2 << 20), "rw", "sync"));
+    assert!(!a.is_synchronous);
     assert!(a.write.contains("$M") && a.state.contains("fs-dump"));
     assert_eq!(suite.files, Some(dir.path().join("files")));
     assert_eq!(suite.tests[0].prepare, "true");
-    let Work::Workload(text) = &suite.tests[1].work else { panic!("{:?}", suite.tests[1]) };
-    assert!(text.contains("sync\ncheckpoint 1"), "durable before a checkpoint: {text}");
+    let Work::Workload(workload) = &suite.tests[1].work else { panic!("{:?}", suite.tests[1]) };
+    assert_eq!(workload, &Workload::parse(WORKLOAD).unwrap());
     assert_eq!(suite.tests[2].work, Work::Program("mine $M".to_owned()));
 }
 
@@ -71,6 +72,12 @@ fn what_is_wrong_is_named_with_file_and_key() {
         ("disk = \"2M\"", "modules = [\"../a\"]", "file-system.a.modules: \"../a\" is not the name"),
         ("disk = \"2M\"", "programs = [\"-x\"]", "file-system.a.programs: \"-x\" is not the name"),
         ("disk = \"2M\"", "make = \"x\"", "duplicate key"),
+        ("disk = \"2M\"", "synchronous = 1", "expected a boolean"),
+        (
+            "disk = \"2M\"",
+            "synchronous = true\nsettle = \"x\"",
+            "file-system.a.settle: nothing has to settle",
+        ),
         ("like = \"a\"", "like = \"c\"", "file-system.b.like: no file system of this file is called c"),
         ("like = \"a\"", "like = \"b\"", "file-system.b.like: b is like another one itself"),
         ("[file-system.a]", "pm = \"x\"\n[file-system.a]", "pm: x is not a size"),

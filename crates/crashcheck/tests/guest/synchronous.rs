@@ -1,0 +1,61 @@
+//! File systems that promise that a system call is durable when it returns.
+
+use std::path::Path;
+
+use fastness_crashcheck::guest::{Addition, GuestConfig, Guests, Snapshot};
+use fastness_crashcheck::run::{GuestSetting, ImagesConfig, Suite, run_in_guest};
+use fastness_crashcheck::trace::open_trace;
+use fastness_crashcheck::tracer::Programs;
+use fastness_crashcheck_trace::hypercall::RETURN;
+use fastness_crashcheck_trace::{FenceKind, Hypercall, Kind};
+
+/// The letters of each operation of a file system of one word: correct, and with planted bugs. FASTNESS_ONE_WORD
+/// names the suite that `scripts/one-word` has made; without it this is not tested.
+pub(crate) fn ends_at_returns(snapshot: &Snapshot, folder: &Path) {
+    let Some(suite) = std::env::var_os("FASTNESS_ONE_WORD") else {
+        println!(
+            "SKIPPED: FASTNESS_ONE_WORD is not set; scripts/test-crash-guest sets it where there are headers"
+        );
+        return;
+    };
+    let suite = Suite::read(Path::new(&suite)).unwrap();
+    let mut config: GuestConfig = snapshot.config().clone();
+    let modules = ["one_word.ko".to_owned()].into();
+    config.add(&Addition { modules, files: suite.files.clone(), ..Addition::default() }, folder).unwrap();
+    let snapshot = Snapshot::boot(&config).unwrap_or_else(|error| panic!("{error}"));
+    let letters = |system: &str| {
+        let setting = GuestSetting {
+            guests: &Guests::new(&snapshot, 100),
+            plugin: &Programs::default().find_plugin().unwrap_or_else(|error| panic!("{error}")),
+            trace: &folder.join(format!("{system}.trace")),
+            work: &folder.join("work"),
+            threads: 2,
+            has_stacks: false,
+            images: &ImagesConfig::default(),
+            symbols: None,
+            deadline: None,
+            progress: &|_| (),
+        };
+        let report = run_in_guest(system, &suite.tests[0], &suite.systems[system], &setting);
+        let report = report.unwrap_or_else(|error| panic!("{system}: {error}"));
+        let letters = |operation: &fastness_crashcheck::report::OperationReport| -> String {
+            operation.findings.iter().map(|finding| finding.letter).collect()
+        };
+        report.operations.iter().map(letters).collect::<Vec<_>>()
+    };
+    assert_eq!(letters("correct"), ["", ""]);
+    assert_eq!(letters("no-fence"), ["S", "S"]);
+    assert_eq!(letters("no-flush"), ["S", "S"]);
+    assert_eq!(letters("no-fence-at-checkpoint"), ["", ""], "what the kernel's own fences hide");
+    // After the call the kernel takes a lock, which is a fence (R7) unless the kernel has patched it away.
+    let mut trace = open_trace(&folder.join("no-fence.trace")).unwrap();
+    let (mut has_returned, mut fences) = (false, Vec::new());
+    while let Some(event) = trace.next().unwrap() {
+        match event.kind {
+            Kind::Hypercall(Hypercall::Other { action: RETURN, .. }) => has_returned = true,
+            Kind::Fence(kind) if has_returned => fences.push((kind, event.origin.is_kernel)),
+            _ => {}
+        }
+    }
+    assert_eq!(fences.first(), Some(&(FenceKind::Locked, true)), "{fences:?}");
+}
