@@ -25,9 +25,9 @@
 //!            machine: one QEMU (commands, PM, its end); ram: copies without holes, PM in and out; qmp, agent: the
 //!            two sockets; pool: guests that look at one image after another
 //! ```
-//! Invariants: no image is kept, only its hash, so memory is bounded; `generate` yields what the model allows and
-//! nothing else, whatever is chosen; the same trace, options and recovery give the same report; nothing here
-//! interprets a state.
+//! Invariants: no image is kept, only its hash, so memory is bounded; `generate` yields what the model allows
+//! and nothing else, whatever is chosen; the same trace, options and recovery give the same report; nothing
+//! here interprets a state.
 
 #![forbid(unsafe_code)]
 

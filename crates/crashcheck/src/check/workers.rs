@@ -33,8 +33,8 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Runs `body` with `threads` of them. None begins a recovery after `deadline`. `told` hears of each state
-    /// at once, with the event after its crash.
+    /// Runs `body` with `threads` of them. None begins a recovery after `deadline`. `told` hears of each
+    /// state at once, with the event after its crash.
     pub(crate) fn run<E: Extract, R>(
         extract: &E,
         threads: usize,
