@@ -22,8 +22,8 @@ pub const OPERATIONS: &[&str] = &[
     "file-write-pm",
 ];
 
-/// Runs `operation` on a block of 4 KiB of a volume, or of a file, `count` times, each time on another block, after every
-/// block was written and read. What [`counted_operations`] calls is what counts.
+/// Runs `operation` on a block of 4 KiB of a volume, or of a file, `count` times, each time on another block,
+/// after every block was written and read. What [`counted_operations`] calls is what counts.
 ///
 /// # Errors
 /// It is none of [`OPERATIONS`]; there is no room; the pool reports an error.

@@ -1,5 +1,5 @@
-//! Files of a pool with `logdata=pm`: the log alone has the whole blocks of a synchronous write, until its txg
-//! has synced.
+//! Files of a pool with `logdata=pm`: the log alone has the whole blocks of a synchronous write, until its
+//! txg has synced.
 
 mod support;
 

@@ -51,8 +51,8 @@
 //! after another txg, and after the volumes were used; on a log of kind pmem no log block is left. When all
 //! is destroyed at the end, no space is in use but what was at the beginning.
 //!
-//! `FASTNESS_STACK_SEEDS=FROM..TO` runs others than the default 0..400; with `FASTNESS_STACK_ONE_COPY=1` all of
-//! their pools, and not only half of them, have `logdata=pm`.
+//! `FASTNESS_STACK_SEEDS=FROM..TO` runs others than the default 0..400; with `FASTNESS_STACK_ONE_COPY=1` all
+//! of their pools, and not only half of them, have `logdata=pm`.
 
 #![allow(unreachable_pub, missing_debug_implementations, clippy::print_stdout)]
 

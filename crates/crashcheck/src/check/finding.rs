@@ -13,8 +13,8 @@ pub struct Operation {
     pub from: Option<u64>,
     /// The checkpoint after it; `None` at the end of the trace.
     pub to: Option<u64>,
-    /// The events of its failure points: from that at the checkpoint before it to that at the checkpoint after
-    /// it.
+    /// The events of its failure points: from that at the checkpoint before it to that at the checkpoint
+    /// after it.
     pub events: (u64, u64),
     /// The state before it if nothing is lost.
     pub before: Option<usize>,

@@ -13,7 +13,8 @@ fn key(hash: &ImageHash) -> Key {
     key
 }
 
-/// Most images of a generation: of an analysis 33 bytes each, 66 MiB, in a table that is seven eighths full.
+/// Most images of a generation: of an analysis 33 bytes each, 66 MiB, in a table that is full by seven
+/// eighths.
 pub const KNOWN_IMAGES: usize = (1 << 21) / 8 * 7;
 
 /// What is known of the newest images, by hash.

@@ -9,8 +9,8 @@
 //! can also be left at one of these. A failure point with few images gets all of them. Where there are more,
 //! heuristics choose ([`Options`]): lines that a recovery reads ([`Recovery`]), non-temporal stores whole,
 //! and finally a bound, with images drawn at random. They choose among the images that the model allows, and
-//! never make others. Images go to a [`Sink`], one after another, and are not kept: an exhaustive run has more
-//! than memory holds. [`Known`] tells a sink which of the newest it has had.
+//! never make others. Images go to a [`Sink`], one after another, and are not kept: an exhaustive run has
+//! more than memory holds. [`Known`] tells a sink which of the newest it has had.
 //!
 //! PM and disks: at a point of PM its images are combined with the disks that have lost nothing, and
 //! everything, that is pending; at a point of a disk the other way round; at checkpoints both.

@@ -24,11 +24,11 @@ pub struct Outline {
 /// Reads the rest of a trace. The test begins with the start message, or the first checkpoint, or the first
 /// event.
 ///
-/// Where the trace says that system calls return ([`RETURN`]), as it does for file systems that promise that a
-/// call is durable then, an operation ends when the last call that used PM returns. What follows is the
-/// kernel's way to other programs and the end of the one that worked, with fences that have nothing to do with
-/// the operation: they would hide that its own is missing. The program has had its answer before all of them.
-/// A checkpoint without such a return since the one before it stays where it is.
+/// Where the trace says that system calls return ([`RETURN`]), as it does for file systems that promise that
+/// a call is durable then, an operation ends when the last call that used PM returns. What follows is the
+/// kernel's way to other programs and the end of the one that worked, with fences that have nothing to do
+/// with the operation: they would hide that its own is missing. The program has had its answer before all of
+/// them. A checkpoint without such a return since the one before it stays where it is.
 ///
 /// # Errors
 /// Those of the trace.

@@ -98,8 +98,8 @@ impl GuestConfig {
         Ok(())
     }
 
-    /// The kernel's command line: nothing random, a panic ends the machine, pages are not cleared twice. With one
-    /// CPU a kernel would patch its LOCK prefixes away, which are fences on any machine with more.
+    /// The kernel's command line: nothing random, a panic ends the machine, pages are not cleared twice. With
+    /// one CPU a kernel would patch its LOCK prefixes away, which are fences on any machine with more.
     pub(super) fn command_line(&self) -> String {
         format!(
             "console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr mitigations=off tsc=reliable noreplace-smp random.trust_cpu=off \

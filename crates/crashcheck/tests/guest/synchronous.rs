@@ -9,8 +9,8 @@ use fastness_crashcheck::tracer::Programs;
 use fastness_crashcheck_trace::hypercall::RETURN;
 use fastness_crashcheck_trace::{FenceKind, Hypercall, Kind};
 
-/// The letters of each operation of a file system of one word: correct, and with planted bugs. FASTNESS_ONE_WORD
-/// names the suite that `scripts/one-word` has made; without it this is not tested.
+/// The letters of each operation of a file system of one word: correct, and with planted bugs.
+/// FASTNESS_ONE_WORD names the suite that `scripts/one-word` has made; without it this is not tested.
 pub(crate) fn ends_at_returns(snapshot: &Snapshot, folder: &Path) {
     let Some(suite) = std::env::var_os("FASTNESS_ONE_WORD") else {
         println!(

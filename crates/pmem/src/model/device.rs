@@ -57,7 +57,8 @@ impl DeviceModel {
         &self.profile
     }
 
-    /// Time that writers, and readers of a [`ModelledView`](super::ModelledView), have waited for it, together, in ns of the model: CPU time of theirs.
+    /// Time that writers, and readers of a [`ModelledView`](super::ModelledView), have waited for it,
+    /// together, in ns of the model: CPU time of theirs.
     pub fn stalled_ns(&self) -> u64 {
         self.stalled_ns.0.load(Ordering::Relaxed)
     }
@@ -109,8 +110,8 @@ impl DeviceModel {
         self.stalled_ns.0.fetch_add(stalled_ns as u64, Ordering::Relaxed);
     }
 
-    /// Makes a read of `len_bytes`, done by `copy`, take as long as on the device for a reader that has it for
-    /// itself.
+    /// Makes a read of `len_bytes`, done by `copy`, take as long as on the device for a reader that has it
+    /// for itself.
     pub(super) fn read<T>(&self, len_bytes: usize, copy: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let read = copy();

@@ -7,9 +7,9 @@
 //! real device, the writer waits *on its CPU*.
 //!
 //! It is a model: it says what limits of writers, queues and pinning do to such a device, not how fast a
-//! machine is. Reads through a second view ([`ModelledView`]) take the time of one reader. What it leaves out:
-//! other reads, the time of a fence, flush instructions, that a copy of the CPU takes time of its own beyond
-//! the device's.
+//! machine is. Reads through a second view ([`ModelledView`]) take the time of one reader. What it leaves
+//! out: other reads, the time of a fence, flush instructions, that a copy of the CPU takes time of its own
+//! beyond the device's.
 //!
 //! **Two ways to wait.** [`Stall::Burn`] keeps the CPU busy, as the device does. A writer that is taken off
 //! its CPU still counts as writing, so there must be a CPU for each writer. [`Stall::Sleep`] sleeps instead,
