@@ -97,6 +97,8 @@ fn eight_times_the_images_take_no_more_than_their_hashes() {
     trace(&file, 1);
     assert_eq!(analyzed(&file).totals.images, IMAGES_OF_A_ROUND);
     let before = most_mib();
+    // All of them together would be 340 MiB.
+    assert!(before < 100, "{before} MiB for the images of one point");
     let rounds = rounds();
     trace(&file, rounds);
     let report = analyzed(&file);

@@ -231,6 +231,17 @@ fn images_that_are_forgotten_are_recovered_again_and_nothing_else_changes() {
 }
 
 #[test]
+fn of_crashes_with_one_state_that_with_the_least_losses_is_shown() {
+    // Lines before and behind line 2, none of which matters, are lost in most of its crashes.
+    let ops = operation(&[(3..6).flat_map(unflushed).collect(), set(1), unflushed(2), set(0), unflushed(7)]);
+    let report = report_with(ops, &ImagesConfig { shrink: 0, ..ImagesConfig::default() });
+    let finding = &report.operations[0].findings[0];
+    assert_eq!((finding.letter, finding.evidence.len()), ('S', 1));
+    let lost: Vec<_> = finding.evidence[0].lost.iter().map(|line| line.offset).collect();
+    assert_eq!(lost, [128]);
+}
+
+#[test]
 fn losses_that_are_too_large_to_be_kept_are_not_said_to_be_nothing() {
     let mut report = report(operation(&[set(1), unflushed(2), set(0)]));
     let evidence = &mut report.operations[0].findings[0].evidence[0];
