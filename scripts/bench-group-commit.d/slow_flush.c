@@ -24,17 +24,16 @@ __attribute__((constructor)) static void begin(void) {
     lock_path = path ? strdup(path) : NULL;
 }
 
-/* The lock belongs to an open file, so each thread opens one. */
+/* The lock belongs to an open file, so each thread opens one. -1: there is none. */
 static int lock_of_thread(void) {
     static __thread int lock = -1;
     static __thread pid_t owner;
-    if (lock_path && (lock < 0 || owner != getpid())) {
-        lock = open(lock_path, O_RDWR | O_CLOEXEC);
+    if (owner != getpid()) {
         owner = getpid();
-        if (lock < 0)
-            abort();
         /* The kernel may add 50 us to each sleep otherwise. */
         prctl(PR_SET_TIMERSLACK, 1UL);
+        if (lock_path && (lock = open(lock_path, O_RDWR | O_CLOEXEC)) < 0)
+            abort();
     }
     return lock;
 }

@@ -1,6 +1,7 @@
 //! Many stores: what the trace makes of the first contents has to be what is in the file at the end.
 
 use std::arch::asm;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::pm::Pm;
@@ -108,13 +109,15 @@ pub(crate) fn run(file: &str, seed: u64, count: usize) {
 struct Shared(Pm);
 unsafe impl Sync for Shared {}
 
-/// Four threads, each with a part of its own and one word for all.
+/// Four threads, each with a part of its own and one word for all. None ends before all have begun: QEMU
+/// gives the number of one that has ended to the next.
 pub(crate) fn threads(file: &str) {
     let pm = Shared(Pm::map(file));
     let part = pm.0.len / 5;
+    let all = Barrier::new(4);
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let pm = &pm;
+            let (pm, all) = (&pm, &all);
             scope.spawn(move || {
                 let word = unsafe { AtomicU64::from_ptr(pm.0.byte(4 * part / 64 * 64).cast()) };
                 let mut random = Random(thread as u64 + 1);
@@ -122,6 +125,7 @@ pub(crate) fn threads(file: &str) {
                     stores(&pm.0, &mut random, thread * part..(thread + 1) * part, 50);
                     word.fetch_add(1, Ordering::SeqCst);
                 }
+                all.wait();
             });
         }
     });

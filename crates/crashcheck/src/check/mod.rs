@@ -2,7 +2,7 @@
 //!
 //! Motivation: only the program itself can tell whether an image is consistent. So a recovery runs on each
 //! image and prints what a user would see, and the operations of a test are judged by the states that they
-//! can leave. Images are recovered and judged as they are made ([`Stream`]); what is kept does not grow with
+//! can leave. Images are recovered and judged as they are made (`stream`); what is kept does not grow with
 //! their number.
 //!
 //! Source: PM file systems dissertation, 8.6 (tester).
