@@ -8,6 +8,7 @@
 //! ids        txgs, datasets, objects, logs
 //! logged     bytes that a log has
 //! moment     dates and times of day
+//! patience   what another process lets go of in a moment
 //! room       maps that keep what is gone for a while
 //! ```
 
@@ -20,6 +21,7 @@ mod hash;
 mod ids;
 mod logged;
 mod moment;
+mod patience;
 mod room;
 
 pub use any_error::AnyError;
@@ -29,4 +31,5 @@ pub use hash::NumberHasher;
 pub use ids::{DatasetId, LogGuid, ObjectId, Txg};
 pub use logged::{LogPlace, LostInLog, ReadLogged};
 pub use moment::Moment;
+pub use patience::{PAUSE, patiently};
 pub use room::Roomy;

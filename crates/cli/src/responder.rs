@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use fastness_base::{AnyError, ErrorKind, HasKind};
-use fastness_daemon::{patiently, run_dir};
+use fastness_base::{AnyError, ErrorKind, HasKind, patiently};
+use fastness_daemon::run_dir;
 use fastness_front::{
     Answer, FrontError, Pair, Place, ProtocolKind, Recovery, RegionUse, Report, Request, Service,
     ServiceOptions, TakeUp, ask, inspect,

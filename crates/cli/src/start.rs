@@ -46,7 +46,7 @@ pub(crate) struct BoundArgs {
     /// Seconds after which changes become durable without a flush
     #[arg(long, value_name = "SECONDS", default_value = TXG_TIMEOUT, value_parser = txg_timeout)]
     pub(crate) txg_timeout: Duration,
-    /// Seconds to wait for devices that another process uses; a killed process keeps them for a moment
+    /// Seconds to wait for devices and regions that another process uses; a killed process keeps them for a moment
     #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]
     pub(crate) wait: u64,
 }
@@ -136,7 +136,8 @@ impl Import {
         };
         let pool = PoolOptions { is_read_only: self.is_read_only, ..self.bounds.options() };
         let (log_paths, consent) = (self.log_paths.clone(), self.consent);
-        let places = Places { log_paths, consent, ..Places::default() };
+        let patience = self.bounds.patience();
+        let places = Places { log_paths, consent, patience, ..Places::default() };
         let mut options = NodeOptions { pool, remembers: true, is_quiet: self.is_quiet, places, watch };
         options.watch.begin(ImportStep::Devices);
         let mut tell = |search: Search<'_>| match search {
@@ -144,7 +145,7 @@ impl Import {
             search => tell_search(search),
         };
         let among = if self.is_destroyed { Among::Destroyed } else { Among::Existing };
-        let found = find_devices(&self.name, &self.places, among, self.bounds.patience(), &mut tell)?;
+        let found = find_devices(&self.name, &self.places, among, patience, &mut tell)?;
         // `name` may be a GUID. A pool without a control socket would be out of reach.
         refuse_running(self.new_name.as_ref().unwrap_or(&found.name))?;
         options.places.witnesses = found.regions;

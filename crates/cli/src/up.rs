@@ -8,9 +8,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use fastness_base::patiently;
 use fastness_daemon::{
     AccessRequest, Address, ImportStep, ImportWatch, Node, NodeOptions, PmUse, PoolReport, RegionReport,
-    check_address, check_pool_name, patiently,
+    check_address, check_pool_name,
 };
 use fastness_store::{
     Consent, Device, ImportOptions, KindId, Places, Pool, PoolError, PoolState, Property, VdevSpec,
@@ -123,6 +124,7 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> Result<Outcome> {
             log_paths: vec![region.clone()],
             witnesses: args.pm.iter().cloned().collect(),
             consent: if args.drop_log { Consent::ALL } else { Consent::NONE },
+            patience: args.bounds.patience(),
             ..Places::default()
         },
         watch,

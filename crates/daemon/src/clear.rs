@@ -1,11 +1,12 @@
 //! Resumes a suspended pool: `pool clear`, `pool add` to a pool that lacks space.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use fastness_base::ErrorKind;
+use fastness_base::{ErrorKind, patiently};
 use fastness_store::{Consent, Local, Places, VdevSpec};
 
-use crate::devices::{PATIENCE, patiently};
+use crate::devices::PATIENCE;
 use crate::imported;
 use crate::importing::ImportStep;
 use crate::node::Node;
@@ -42,7 +43,8 @@ impl Node {
             self.jobs.stop();
             self.trims.stop();
         }
-        let places = Places { consent: Consent::NONE, ..self.options.places.clone() };
+        let patience = Duration::ZERO;
+        let places = Places { consent: Consent::NONE, patience, ..self.options.places.clone() };
         let mut tell = self.options.watch.of_log(&self.journal);
         let note = |text| self.journal.note(text);
         let mut source = Local::new(&places, Vec::new(), &note, &mut tell);

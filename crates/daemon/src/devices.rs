@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastness_base::ErrorKind;
 use fastness_blkdev::{AlignedBuf, BlockDevice};
@@ -172,20 +172,6 @@ pub struct Unreadable {
 /// Default time to wait for a device that is in use: the kernel releases the devices of a process that just
 /// exited, or was killed, only after its requests have completed, which can take a while on a busy disk.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Time between two attempts.
-pub(crate) const PAUSE: Duration = Duration::from_millis(50);
-
-/// Retries `attempt` while its result is busy (another process has the device), for at most `patience`.
-pub fn patiently<T>(patience: Duration, mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) -> bool) -> T {
-    let begun = Instant::now();
-    loop {
-        let result = attempt();
-        if !is_busy(&result) || begun.elapsed() >= patience {
-            return result;
-        }
-        std::thread::sleep(PAUSE);
-    }
-}
 
 /// Looks for devices of pools: `places` are devices, folders of them, or pools of RBD images. Also returns
 /// those that could not be examined.

@@ -8,9 +8,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use fastness_base::PAUSE;
 use fastness_store::{Device, PoolError};
 
-use crate::devices::{Found, PAUSE, Scan, Unreadable};
+use crate::devices::{Found, Scan, Unreadable};
 use crate::error::StartError;
 use crate::paths::known_devices;
 

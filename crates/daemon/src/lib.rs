@@ -80,7 +80,7 @@ pub use control::Control;
 pub use damaged::DamagedReport;
 pub use dataset_report::{DatasetReport, PropertyReport, RatioReport};
 pub use destroyed::DestroyedReport;
-pub use devices::{Candidate, Found, PATIENCE, Unreadable, clear_labels, open_vdevs, patiently, scan};
+pub use devices::{Candidate, Found, PATIENCE, Unreadable, clear_labels, open_vdevs, scan};
 pub use error::StartError;
 pub use fastness_zvol::volume_of;
 pub use find::{Among, FoundDevices, Search, find_devices};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastness_daemon::{Among, Node, NodeOptions, PmUse, Request, StartError, find_devices};
 use fastness_store::{
-    Consent, Device, ImportOptions, Mismatch, Places, Pool, PoolOptions, StoreError, VdevSpec,
+    Consent, Device, ImportOptions, Mismatch, Places, Pool, PoolLog, PoolOptions, StoreError, VdevSpec,
 };
 use tempfile::TempDir;
 
@@ -168,6 +168,30 @@ fn regions_that_know_nothing_newer_are_no_reason() {
     std::fs::write(bench.path("torn"), torn).unwrap();
     let node = bench.import_all();
     assert!(node.status().found.contains("exported cleanly"), "{}", node.status().found);
+}
+
+/// A process that just ended keeps its files for a moment.
+#[test]
+fn a_region_that_is_in_use_is_waited_for_and_not_left_out() {
+    let bench = Bench::new();
+    let paths = [bench.path("a"), bench.path("b")];
+    let node = bench.import_all();
+    node.add_pm_log(&paths, USE, false).unwrap();
+    export(&node);
+    drop(node);
+    let within = |patience| bench.import(&["disk"], at(Places { patience, ..Places::default() }));
+    let held = paths.each_ref().map(|path| PoolLog::open_region(path, true).unwrap());
+    let refused = format!("{:?}", within(Duration::from_millis(1)).unwrap_err());
+    assert!(refused.contains("AlreadyOpen"), "{refused}");
+    let letting_go = std::thread::spawn(move || {
+        for region in held {
+            std::thread::sleep(Duration::from_millis(200));
+            drop(region);
+        }
+    });
+    let node = within(Duration::from_secs(60)).unwrap();
+    letting_go.join().unwrap();
+    assert_eq!(node.log().unwrap().regions().len(), 2);
 }
 
 /// A region is formatted only if it holds nothing, or a log of this pool; otherwise by consent.

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use fastness_base::chain;
+use fastness_base::{ErrorKind, chain, patiently};
 use fastness_pool::{Device, Pool, PoolError};
 
 use crate::config::LogConfig;
@@ -52,6 +53,9 @@ pub struct Places {
     pub witnesses: Vec<PathBuf>,
     /// What may be given up.
     pub consent: Consent,
+    /// How long to wait for a region that another process has: one that just ended, or was killed, keeps its
+    /// files for a moment.
+    pub patience: Duration,
 }
 
 /// The parts of a store, by their paths.
@@ -127,7 +131,9 @@ impl<'a> Local<'a> {
                 (self.note)(format!("the log's region {} is not here", path.display()));
                 continue;
             }
-            match PoolLog::open_region(path, emulates) {
+            let open = || PoolLog::open_region(path, emulates);
+            let is_busy = |opened: &Result<_, StoreError>| matches!(opened, Err(error) if error.kind() == ErrorKind::Retry);
+            match patiently(self.places.patience, open, is_busy) {
                 Ok(region) => regions.push(RegionParts::of(region)),
                 Err(error) => {
                     (self.note)(format!("{} is left out: {}", path.display(), chain(&error)));

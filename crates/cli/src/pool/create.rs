@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use fastness_base::ErrorKind;
+use fastness_base::{ErrorKind, patiently};
 use fastness_daemon::{
     Control, Node, NodeOptions, PoolSetting, VdevRequest, check_layout, check_new_regions, check_pool_name,
-    control_socket, open_vdevs, patiently, run_dir, split_regions,
+    control_socket, open_vdevs, run_dir, split_regions,
 };
 use fastness_store::{Consent, Device, ImportOptions, Pool, PoolError, Property, is_user_property};
 
