@@ -98,8 +98,8 @@ impl Disk for VolumeDisk {
         self.run(Volume::flush)
     }
 
-    fn discard(&self, offset: u64, length: u64) -> Result<(), DiskError> {
-        self.run(|volume| volume.discard(offset, length, false))
+    fn discard(&self, offset: u64, length: u64, is_durable: bool) -> Result<(), DiskError> {
+        self.run(|volume| volume.discard(offset, length, is_durable))
     }
 
     fn write_zeroes(&self, offset: u64, length: u64, is_durable: bool) -> Result<(), DiskError> {

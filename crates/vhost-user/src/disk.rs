@@ -36,11 +36,12 @@ pub trait Disk: Send + Sync {
     /// Nothing is promised about these changes then.
     fn flush(&self) -> Result<(), DiskError>;
 
-    /// The contents of the range are no longer needed.
+    /// The contents of the range are no longer needed; it reads as zeroes, durably so on return if
+    /// `is_durable`.
     ///
     /// # Errors
     /// On an error the range may hold anything that it held, or zeroes.
-    fn discard(&self, offset: u64, length: u64) -> Result<(), DiskError>;
+    fn discard(&self, offset: u64, length: u64, is_durable: bool) -> Result<(), DiskError>;
 
     /// Makes the range read as zeroes; durable on return if `is_durable`.
     ///

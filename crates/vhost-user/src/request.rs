@@ -251,7 +251,7 @@ impl Request {
         Request::fits(disk, offset, len)?;
         match self.kind {
             _ if len == 0 => {}
-            Kind::Discard => disk.discard(offset, len)?,
+            Kind::Discard => disk.discard(offset, len, is_write_through)?,
             _ => disk.write_zeroes(offset, len, is_write_through)?,
         }
         Ok(len)

@@ -27,12 +27,21 @@ fn what_is_written_is_read_again_and_durable_after_a_flush() {
 }
 
 #[test]
-fn without_flushes_each_write_is_durable() {
+fn without_flushes_each_change_is_durable() {
     let bench = Bench::new(Ram::new(MIB));
     let features = all_features() & !VirtioBlkFeatureFlags::FLUSH.bits();
     let mut driver = bench.driver(features, 1, 128);
     assert_eq!(driver.write(4096, 9, 4096), 0);
     assert_eq!(bench.disk.durable.lock().unwrap()[4096..8192], [9; 4096]);
+    driver.queues[0].discard(4096, 1024, 1).unwrap();
+    assert_eq!(driver.answers(0, 1), [(1, 0)]);
+    driver.queues[0].write_zeroes(7168, 1024, true, 2).unwrap();
+    assert_eq!(driver.answers(0, 1), [(2, 0)]);
+    let zeroes = [0; 1024];
+    let durable = bench.disk.durable.lock().unwrap();
+    assert!(
+        durable[4096..5120] == zeroes && durable[7168..8192] == zeroes && durable[5120..7168] == [9; 2048]
+    );
 }
 
 #[test]

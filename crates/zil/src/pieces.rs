@@ -7,6 +7,9 @@ use crate::record::{Head, Record, Truncate, WRITE_HEAD_BYTES, encode_write_aroun
 
 /// Data of one record: other threads may have to wait for this much.
 const PIECE_BYTES: u64 = 64 << 10;
+/// Records end at multiples of the first of these that they have room for: a crash between two of them leaves
+/// no sector, and if possible no page, that is half old and half new.
+const BORDERS: [u64; 2] = [4096, 512];
 
 /// What is left of a need-copy write.
 pub(crate) struct Pieces<'a> {
@@ -46,7 +49,7 @@ impl<'a> Pieces<'a> {
     /// # Errors
     /// [`LogCause::ReadBack`], [`LogCause::Gone`]; the same piece is then still next.
     pub(crate) fn next(&mut self, head: Head, source: &dyn ReadBack) -> Result<Option<&[u8]>, LogCause> {
-        let len = self.left_bytes.min(self.piece_bytes) as usize;
+        let len = self.next_bytes();
         if len == 0 {
             return Ok(None);
         }
@@ -82,8 +85,40 @@ impl<'a> Pieces<'a> {
         }
     }
 
+    fn next_bytes(&self) -> usize {
+        if self.left_bytes <= self.piece_bytes {
+            return self.left_bytes as usize;
+        }
+        let room = |border| self.piece_bytes.checked_sub((self.offset + self.piece_bytes) % border);
+        BORDERS.into_iter().filter_map(room).find(|room| *room > 0).unwrap_or(self.piece_bytes) as usize
+    }
+
     /// What is left: first byte, and how many.
     pub(crate) fn rest(&self) -> (u64, u64) {
         (self.offset, self.left_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_a_write_end_at_borders_of_sectors_and_pages() {
+        // The room for a record, and where it can end.
+        for (record_bytes_max, border) in
+            [(1 << 20, 4096), (32 << 10, 4096), (4100, 512), (1000, 512), (200, 1)]
+        {
+            for begin in [0, 1, 511, 4095, 70_000] {
+                let mut buffer = Vec::new();
+                let mut pieces = Pieces::new(&mut buffer, record_bytes_max, begin, 200_001).unwrap();
+                while pieces.left_bytes > 0 {
+                    let len = pieces.next_bytes() as u64;
+                    assert!((1..=pieces.piece_bytes).contains(&len));
+                    (pieces.offset, pieces.left_bytes) = (pieces.offset + len, pieces.left_bytes - len);
+                    assert!(pieces.left_bytes == 0 || pieces.offset.is_multiple_of(border));
+                }
+            }
+        }
     }
 }

@@ -12,8 +12,8 @@ use crate::error::{Result, VolumeError};
 pub const VOLUME_BYTES_MAX: u64 = 1 << 60;
 /// The object with the bytes.
 pub(crate) const DATA: ObjectId = ObjectId(1);
-/// Longer writes are made in several transactions, each of at least a block: a transaction holds its txg
-/// open, and keeps other users from the object.
+/// Longer writes are made in several transactions of at least a block, which end at borders of blocks: a
+/// transaction holds its txg open, and keeps other users from the object.
 const TX_BYTES_MAX: usize = 64 << 10;
 
 /// An open volume.
@@ -100,7 +100,10 @@ impl Volume {
             // For a long write, the commit reads the data back, or has it written to its final place: data
             // copied at once would have to go through the log.
             let is_copied = demand == Demand::Now && data.len() <= TX_BYTES_MAX;
-            for part in data.chunks(TX_BYTES_MAX.max(self.block_bytes() as usize)) {
+            let mut rest = data;
+            while !rest.is_empty() {
+                let (part, left) = rest.split_at(part_bytes(at, rest.len(), self.block_bytes()));
+                rest = left;
                 // The volume may have shrunk since the check, and must not grow again.
                 let made = self.open.overwrite(demand, &self.data, at, part, is_copied);
                 let made = made.map_err(|error| match error {
@@ -192,6 +195,33 @@ impl Volume {
     }
 }
 
+/// How much of a write is made in one transaction. What is cut is cut at the border of a block: a crash
+/// between two parts leaves no sector that is half old and half new.
+fn part_bytes(at: u64, left: usize, block_bytes: u32) -> usize {
+    let max = TX_BYTES_MAX.max(block_bytes as usize);
+    if left <= max { left } else { max - (at % u64::from(block_bytes)) as usize }
+}
+
 fn kind_of_write(demand: Demand) -> Operation {
     if demand == Demand::Now { Operation::SyncWrite } else { Operation::Write }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_write_is_cut_at_borders_of_blocks() {
+        for block_bytes in [512, 4096, 64 << 10, 128 << 10] {
+            for begin in [0, 1, 511, 512, 4095, 70_000, 1_768_683] {
+                let (mut at, mut left) = (begin, (1 << 20) + 1);
+                while left > 0 {
+                    let part = part_bytes(at, left, block_bytes);
+                    assert!((1..=left.min(TX_BYTES_MAX.max(block_bytes as usize))).contains(&part));
+                    (at, left) = (at + part as u64, left - part);
+                    assert!(left == 0 || at.is_multiple_of(u64::from(block_bytes)), "{begin}: {at}");
+                }
+            }
+        }
+    }
 }

@@ -101,9 +101,9 @@ impl Disk for Ram {
         Ok(())
     }
 
-    fn discard(&self, offset: u64, length: u64) -> Result<(), DiskError> {
+    fn discard(&self, offset: u64, length: u64, is_durable: bool) -> Result<(), DiskError> {
         self.discards.lock().unwrap().push((offset, length));
-        Ok(())
+        self.write_zeroes(offset, length, is_durable)
     }
 
     fn write_zeroes(&self, offset: u64, length: u64, is_durable: bool) -> Result<(), DiskError> {

@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 /// Places where a change may come apart: those of blocks and of records.
 const UNIT: usize = 4096;
-/// Records of a long write are as long as this, counted from its beginning, or twice as long.
-const PIECE: usize = 64 << 10;
 
 /// A change of a volume.
 #[derive(Debug, Clone)]
@@ -30,10 +28,9 @@ impl Change {
         self.offset..self.end()
     }
 
-    /// Where it may come apart: its records, and in a long one any border of a block, because whole blocks
-    /// may have records of their own.
+    /// Where it may come apart: at borders of blocks, where its records end.
     fn records(&self, unit: usize) -> Vec<Range<usize>> {
-        let mut borders: BTreeSet<usize> = self.range().step_by(PIECE).collect();
+        let mut borders = BTreeSet::from([self.offset]);
         if self.data.is_some() {
             borders.extend((self.offset.next_multiple_of(unit)..self.end()).step_by(unit));
         }
@@ -106,8 +103,7 @@ impl Window {
     fn judge(&self, found: &[u8], unit: usize) -> Result<(), String> {
         let mut borders: BTreeSet<usize> = (0..found.len()).step_by(unit).collect();
         for change in &self.changes {
-            borders.extend(change.range().step_by(PIECE));
-            borders.insert(change.end());
+            borders.extend([change.offset, change.end()]);
         }
         borders.insert(found.len());
         borders.extend(&self.edges);
@@ -200,7 +196,7 @@ impl Model {
     /// # Errors
     /// One is neither.
     pub fn change_failed(&mut self, change: &Change, seen: &[u8]) -> Result<(), String> {
-        let mut borders: BTreeSet<usize> = change.range().step_by(PIECE).collect();
+        let mut borders = BTreeSet::from([change.offset]);
         borders.extend((change.offset.next_multiple_of(self.unit)..change.end()).step_by(self.unit));
         borders.insert(change.end());
         let borders: Vec<usize> = borders.into_iter().collect();
