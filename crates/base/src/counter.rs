@@ -73,10 +73,16 @@ impl Counter {
             self.took(since.elapsed());
         }
         match bytes {
-            None => drop(self.errors.fetch_add(1, Ordering::Relaxed)),
+            None => self.fail(),
             Some(0) => {}
             Some(bytes) => drop(self.bytes.fetch_add(bytes, Ordering::Relaxed)),
         }
+    }
+
+    /// Counts that a request has failed.
+    #[inline]
+    pub fn fail(&self) {
+        self.errors.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts how long a request took.

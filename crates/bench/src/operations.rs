@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use fastness_store::{LogData, PoolOptions, Property, Store};
-use fastness_zpl::{FileSystem, FileSystemOptions, Ino, NewFile, WriteHow, mode};
+use fastness_store::{LogData, PoolOptions};
+use fastness_zpl::WriteHow;
 
 use crate::error::{Result, wrong};
+use crate::fs::file::OneFile;
 use crate::pool::Place;
 use crate::sync_write::stack::{BLOCK_BYTES, Memory, Plan, Site, Stack, Writer};
 
@@ -43,12 +44,13 @@ pub(crate) fn repeat(operation: &str, count: u64) -> Result<()> {
     let all = || (0..VOLUME_BYTES).step_by(BLOCK_BYTES as usize);
     let places = (0..count).map(|index| index * 509 % (VOLUME_BYTES / BLOCK_BYTES) * BLOCK_BYTES);
     if operation.starts_with("file-") {
-        let file = File::new(&stack.store, "file")?;
+        let file = OneFile::new(&stack.store, "file")?;
+        let how = WriteHow { is_sync: true, ..WriteHow::default() };
         for _ in 0..2 {
-            all().try_for_each(|at| file.write(at, &data))?;
+            all().try_for_each(|at| file.write(at, &data, how))?;
             stack.settle()?;
         }
-        return counted(|| places.clone().try_for_each(|at| file.write(at, &data)));
+        return counted(|| places.clone().try_for_each(|at| file.write(at, &data, how)));
     }
     for _ in 0..2 {
         all().try_for_each(|at| volume.write(at, &data, true))?;
@@ -66,29 +68,6 @@ pub(crate) fn repeat(operation: &str, count: u64) -> Result<()> {
         _ => return Err(wrong(format!("{operation} is none of {}", OPERATIONS.join(", ")))),
     }
     Ok(())
-}
-
-/// A file of a new file system, opened with `O_SYNC`.
-struct File {
-    fs: FileSystem,
-    ino: Ino,
-}
-
-impl File {
-    fn new(store: &Store, name: &str) -> Result<File> {
-        let properties = vec![(Property::RecordSize, BLOCK_BYTES)];
-        let options = FileSystemOptions { properties, ..Default::default() };
-        let fs = FileSystem::create(store, &format!("bench/{name}"), &options)?;
-        let new = NewFile { mode: mode::FILE | 0o600, ..NewFile::default() };
-        let ino = fs.make(Ino::ROOT, name.as_bytes(), &new)?.ino;
-        Ok(File { fs, ino })
-    }
-
-    fn write(&self, at: u64, data: &[u8]) -> Result<()> {
-        let how = WriteHow { is_sync: true, ..WriteHow::default() };
-        self.fs.write(self.ino, at, data, how)?;
-        Ok(())
-    }
 }
 
 /// By this name `scripts/instructions` knows what to count.

@@ -8,7 +8,7 @@ pub(crate) enum ArgumentError {
     #[error("argument {0:?} is not of the form name=value")]
     NoValue(String),
     #[error(
-        "there is no argument {0:?}; there are out, pm, ram, disk, reads, stack, with_parent, from_boot, repeat,
+        "there is no argument {0:?}; there are out, pm, ram, disk, reads, stack, with_parent, from_boot, repeat, \
          returns"
     )]
     Unknown(String),

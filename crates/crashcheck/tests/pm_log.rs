@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::path::Path;
 
 use fastness_crashcheck::Result;
-use fastness_crashcheck::check::{Extract, State};
+use fastness_crashcheck::check::State;
 use fastness_crashcheck::generate::Contents;
 use fastness_crashcheck::process::Ending;
 use fastness_crashcheck::report::Report;
@@ -91,38 +91,28 @@ fn appended() -> Trace {
 }
 
 /// Opens the log in an image, and prints its records.
-struct Reopened;
-
-impl Extract for Reopened {
-    type Place = ();
-
-    fn place(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn extract(&self, (): &mut (), contents: &Contents) -> Result<State> {
-        let mut image = vec![0; LEN_BYTES];
-        contents.memory.read(0, &mut image);
-        let recorder = Recorder::new(image, RecordStyle::NonTemporal);
-        let mut text = Vec::new();
-        let opened = RecordLog::open(Recorded(recorder.range(0, LEN_BYTES)), &options(2));
-        let read = opened.map_err(|error| error.to_string()).and_then(|mut recovery| {
-            let mut print = |record: &[u8]| {
-                text.extend_from_slice(record);
-                text.push(b'\n');
-            };
-            let replayed = recovery.replay(|_, record| {
-                print(record);
-                Ok::<_, Infallible>(())
-            });
-            replayed.map(drop).map_err(|error| error.to_string())
+fn reopened(contents: &Contents) -> Result<State> {
+    let mut image = vec![0; LEN_BYTES];
+    contents.memory.read(0, &mut image);
+    let recorder = Recorder::new(image, RecordStyle::NonTemporal);
+    let mut text = Vec::new();
+    let opened = RecordLog::open(Recorded(recorder.range(0, LEN_BYTES)), &options(2));
+    let read = opened.map_err(|error| error.to_string()).and_then(|mut recovery| {
+        let mut print = |record: &[u8]| {
+            text.extend_from_slice(record);
+            text.push(b'\n');
+        };
+        let replayed = recovery.replay(|_, record| {
+            print(record);
+            Ok::<_, Infallible>(())
         });
-        let ending = Ending::Code(i32::from(read.is_err()));
-        if let Err(error) = read {
-            text = error.into_bytes();
-        }
-        Ok(State { ending, text, write: None })
+        replayed.map(drop).map_err(|error| error.to_string())
+    });
+    let ending = Ending::Code(i32::from(read.is_err()));
+    if let Err(error) = read {
+        text = error.into_bytes();
     }
+    Ok(State { ending, text, write: None })
 }
 
 /// `per_point`: crash images of a failure point. An insertion has 65,536; what a forgotten
@@ -133,7 +123,7 @@ fn tested(trace: &Trace, file: &Path, per_point: usize) -> Report {
         name: "pm-log",
         trace: file,
         images: &ImagesConfig { per_point, ..ImagesConfig::default() },
-        extract: &Reopened,
+        extract: &reopened,
         recovery: None,
         oracles: Vec::new(),
         has_prefix_oracle: true,

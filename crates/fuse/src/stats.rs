@@ -32,7 +32,7 @@ impl Counters {
         counter.add();
         let is_usual = |error| matches!(error, Errno::NOENT | Errno::NODATA | Errno::NOSYS);
         if error.is_some_and(|error| !is_usual(error)) {
-            counter.end(None, None);
+            counter.fail();
         }
     }
 

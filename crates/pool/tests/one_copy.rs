@@ -111,7 +111,7 @@ impl World {
     }
 
     fn write_logged(&self, tx: &Tx, offset: usize, data: &[u8]) -> Result<(), PoolError> {
-        let log = || Some(self.log.put(tx.txg(), data));
+        let log = || ((), Some(self.log.put(tx.txg(), data)));
         self.data().overwrite_logged(tx, offset as u64, data, FRONT_BYTES as u32, log)
     }
 
@@ -139,7 +139,7 @@ fn change(world: &World, tx: &Tx, model: &mut Vec<u8>, rng: &mut Rng) {
             let first = rng.below(BLOCKS as u64) as usize;
             let count = (rng.below(5) as usize + 1).min(BLOCKS - first);
             let (at, data) = (first * BLOCK_BYTES, rng.bytes(count * BLOCK_BYTES));
-            let log = || Some(world.log.put(tx.txg(), &data));
+            let log = || ((), Some(world.log.put(tx.txg(), &data)));
             object.write_logged(tx, at as u64, &data, FRONT_BYTES as u32, log).unwrap();
             model.resize(model.len().max(at + data.len()), 0);
             model[at..at + data.len()].copy_from_slice(&data);
@@ -292,7 +292,7 @@ fn what_shrinks_while_it_is_logged_stays_short_and_keeps_no_room() {
             object.truncate(tx, (BLOCKS * BLOCK_BYTES) as u64).unwrap();
             object.overwrite_logged(tx, at, &data, FRONT_BYTES as u32, || {
                 object.truncate(tx, at).unwrap();
-                Some(world.log.put(tx.txg(), &data))
+                ((), Some(world.log.put(tx.txg(), &data)))
             })
         });
         assert!(matches!(refused, Err(PoolError::BeyondEnd { .. })), "{refused:?}");
@@ -303,7 +303,7 @@ fn what_shrinks_while_it_is_logged_stays_short_and_keeps_no_room() {
         let object = dataset.create_object(tx).unwrap();
         object.write_logged(tx, 0, &data, FRONT_BYTES as u32, || {
             dataset.destroy_object(tx, object.id()).unwrap();
-            Some(world.log.put(tx.txg(), &data))
+            ((), Some(world.log.put(tx.txg(), &data)))
         })
     });
     assert!(matches!(gone, Err(PoolError::NoObject { .. })), "{gone:?}");

@@ -4,8 +4,6 @@
 //! `logdata` is `pm`: then its bytes are in the log, and need not be copied into memory
 //! ([`Object::overwrite_logged`]). All others change the object first, so that one that fails is in no log.
 
-use std::cell::Cell;
-
 use fastness_pool::{Object, Tx};
 use fastness_zil::record::WRITE_HEAD_BYTES;
 
@@ -55,17 +53,12 @@ impl OpenDataset {
         let _range = log.ranges.lock(offset, data.len() as u64);
         let tx = self.pool.begin_tx()?;
         let txg = tx.txg();
-        let is_logged = Cell::new(false);
-        let made = object.overwrite_logged(&tx, offset, data, WRITE_HEAD_BYTES as u32, || {
-            let (logged, place) = log.zil.place_write(txg, object.id(), offset, data, is_copied);
-            is_logged.set(logged);
-            place
-        });
-        if let Err(error) = made {
+        let place = || log.zil.place_write(txg, object.id(), offset, data, is_copied);
+        let made = object.overwrite_logged(&tx, offset, data, WRITE_HEAD_BYTES as u32, place);
+        if made.is_err() {
             // It may have been made in part: only its txg makes that durable.
             log.zil.note_unlogged(txg);
-            return Err(error.into());
         }
-        Ok(self.receipt(Demand::Now, txg, is_logged.get()))
+        Ok(self.receipt(Demand::Now, txg, made?))
     }
 }

@@ -5,8 +5,6 @@
 //! syncs first. While `sync=disabled`, nothing is kept; a commit after that has been changed waits for the
 //! txg of what was not kept, before it writes anything.
 
-use std::cell::Cell;
-
 use fastness_pool::{Object, ObjectId, SyncMode, Tx, Txg};
 use fastness_zil::Itx;
 use fastness_zil::record::{Time, WRITE_HEAD_BYTES};
@@ -47,17 +45,13 @@ impl Records<'_> {
             object.write(tx, offset, data)?;
             return Ok(self.write_at_once(object.id(), offset, data, time));
         }
-        let is_logged = Cell::new(None);
-        let made = object.write_logged(tx, offset, data, WRITE_HEAD_BYTES as u32, || {
-            let (logged, place) = self.zil.place_at_once(self.txg, object.id(), offset, data, time);
-            is_logged.set(logged);
-            place
-        });
+        let place = || self.zil.place_at_once(self.txg, object.id(), offset, data, time);
+        let made = object.write_logged(tx, offset, data, WRITE_HEAD_BYTES as u32, place);
         if made.is_err() {
             // The log may have it: only its txg makes durable what there is.
             self.zil.note_unlogged(self.txg);
         }
-        made.map(|()| is_logged.get())
+        made
     }
 
     /// The object's records that no commit has taken need not be written: it was removed with its last name.

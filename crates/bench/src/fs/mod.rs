@@ -3,6 +3,7 @@
 //! *Floor* of a synchronous write: header and body of the log's entry by plain non-temporal copies and the
 //! same two fences, as in `bench sync-write`. Txgs sync between turns, not beside them.
 
+pub(crate) mod file;
 mod names;
 mod replay;
 mod write;

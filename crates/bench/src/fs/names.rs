@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use fastness_zpl::{FileSystem, FileSystemOptions, Ino, NewFile, mode};
 
-use super::write::new_file;
+use super::file::new_file;
 use crate::error::{Result, ensure};
 use crate::measure::{by_turns, time_ns};
 use crate::pool::Numbers;

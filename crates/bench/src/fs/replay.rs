@@ -3,7 +3,7 @@
 use fastness_store::{Device, Given, PoolLog, PoolOptions, RegionParts, Store, Tuning};
 use fastness_zpl::{FileSystem, FileSystemOptions, Ino, RenameHow, SetAttributes, WriteHow};
 
-use super::write::new_file;
+use super::file::new_file;
 use crate::error::{Result, ensure};
 use crate::measure::time_ns;
 use crate::pool::{noise, store_options};

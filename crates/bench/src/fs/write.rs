@@ -3,8 +3,9 @@
 use fastness_pmem::WriteMethod;
 use fastness_prb::Alignment;
 use fastness_store::{LogData, Property};
-use fastness_zpl::{FileSystem, FileSystemOptions, Ino, NewFile, WriteHow, mode};
+use fastness_zpl::WriteHow;
 
+use super::file::OneFile;
 use crate::error::{Result, ensure};
 use crate::measure::{by_turns, time_ns};
 use crate::medium::{cut, emulated_pm};
@@ -22,15 +23,10 @@ const FILE_BYTES: u64 = 64 << 20;
 /// Bytes of a record's head, before the data.
 const HEAD_BYTES: u64 = 64;
 
-pub(super) fn new_file(permissions: u32) -> NewFile<'static> {
-    NewFile { mode: mode::FILE | permissions, ..NewFile::default() }
-}
-
 /// A file system with one file, every block of which was written twice.
 struct Writer<'a> {
     stack: &'a Stack,
-    fs: FileSystem,
-    file: Ino,
+    file: OneFile,
     numbers: Numbers,
     data: Vec<u8>,
     count: u64,
@@ -38,18 +34,15 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(stack: &'a Stack, name: &str) -> Result<Writer<'a>> {
-        let options =
-            FileSystemOptions { properties: vec![(Property::RecordSize, BLOCK_BYTES)], ..Default::default() };
-        let fs = FileSystem::create(&stack.store, &format!("bench/{name}"), &options)?;
-        let file = fs.make(Ino::ROOT, b"file", &new_file(0o600))?.ino;
+        let file = OneFile::new(&stack.store, name)?;
         let data = noise(BLOCK_BYTES as usize, 3);
         for _ in 0..2 {
             for block in 0..FILE_BYTES / BLOCK_BYTES {
-                fs.write(file, block * BLOCK_BYTES, &data, WriteHow::default())?;
+                file.write(block * BLOCK_BYTES, &data, WriteHow::default())?;
             }
             stack.settle()?;
         }
-        Ok(Writer { stack, fs, file, numbers: Numbers(7), data, count: 0 })
+        Ok(Writer { stack, file, numbers: Numbers(7), data, count: 0 })
     }
 
     fn turn(&mut self) -> Result<f64> {
@@ -66,9 +59,9 @@ impl<'a> Writer<'a> {
         time_ns(|| {
             for _ in 0..WRITES {
                 let offset = self.numbers.below(FILE_BYTES / BLOCK_BYTES) * BLOCK_BYTES;
-                self.fs.write(self.file, offset, &self.data, how)?;
+                self.file.write(offset, &self.data, how)?;
                 if syncs {
-                    self.fs.sync_file(self.file, false)?;
+                    self.file.sync()?;
                 }
             }
             Ok(())
@@ -77,7 +70,7 @@ impl<'a> Writer<'a> {
 
     fn disable(&self) -> Result<()> {
         let value = Property::Sync.parse("disabled")?;
-        self.stack.store.pool().transact(|tx| self.fs.dataset().set(tx, Property::Sync, Some(value)))?;
+        self.stack.store.pool().transact(|tx| self.file.fs.dataset().set(tx, Property::Sync, Some(value)))?;
         Ok(())
     }
 }

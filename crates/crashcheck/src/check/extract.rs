@@ -31,6 +31,19 @@ pub trait Extract: Sync {
     fn extract(&self, place: &mut Self::Place, contents: &Contents) -> Result<State>;
 }
 
+/// A function that needs no place.
+impl<F: Fn(&Contents) -> Result<State> + Sync> Extract for F {
+    type Place = ();
+
+    fn place(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn extract(&self, (): &mut (), contents: &Contents) -> Result<State> {
+        self(contents)
+    }
+}
+
 /// Runs a program on files with the crash image.
 #[derive(Debug)]
 pub struct CommandExtract {

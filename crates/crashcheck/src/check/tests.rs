@@ -53,17 +53,9 @@ fn letters(operations: &[Operation]) -> Vec<String> {
 }
 
 /// Recovers in this process: the first bytes of the first lines, by a function.
-struct Look<F>(F);
-
-impl<F: Fn([u8; 4]) -> State + Sync> Extract for Look<F> {
-    type Place = ();
-
-    fn place(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn extract(&self, (): &mut (), contents: &Contents) -> Result<State> {
-        Ok(self.0([0, 1, 2, 3].map(|line| {
+fn look(show: impl Fn([u8; 4]) -> State + Sync) -> impl Extract {
+    move |contents: &Contents| {
+        Ok(show([0, 1, 2, 3].map(|line| {
             let mut byte = [0];
             contents.memory.read(line * 64, &mut byte);
             byte[0]
@@ -76,8 +68,8 @@ fn shown(text: impl std::fmt::Display) -> State {
 }
 
 /// The findings of each operation, as its letters.
-fn findings(ops: Vec<Op>, look: impl Fn([u8; 4]) -> State + Sync) -> Vec<String> {
-    letters(&judged(&trace_of(ops), &Look(look), &[], true, 256).unwrap().operations)
+fn findings(ops: Vec<Op>, show: impl Fn([u8; 4]) -> State + Sync) -> Vec<String> {
+    letters(&judged(&trace_of(ops), &look(show), &[], true, 256).unwrap().operations)
 }
 
 fn set(line: u64) -> Vec<Op> {
@@ -158,7 +150,7 @@ fn operations_lie_between_checkpoints_and_without_any_the_whole_is_one() {
 #[test]
 fn operations_of_many_steps_need_not_be_atomic_but_durable() {
     let letters =
-        |ops| letters(&judged(&trace_of(ops), &Look(marked), &[], false, 256).unwrap().operations).concat();
+        |ops| letters(&judged(&trace_of(ops), &look(marked), &[], false, 256).unwrap().operations).concat();
     assert_eq!(letters(operation(&[set(0), set(1), set(2)])), "");
     assert_eq!(letters(operation(&[set(0), unflushed(1)])), "S");
 }
@@ -166,8 +158,8 @@ fn operations_of_many_steps_need_not_be_atomic_but_durable() {
 #[test]
 fn states_are_named_by_the_checkpoint_behind_which_they_appear() {
     let ops = [operation(&[set(1), set(0)]), unflushed(3), vec![Op::Mark(2)]].concat();
-    let look = Look(|lines: [u8; 4]| shown(format_args!("{lines:?}")));
-    let states = judged(&trace_of(ops), &look, &[], true, 256).unwrap().states;
+    let by_lines = look(|lines: [u8; 4]| shown(format_args!("{lines:?}")));
+    let states = judged(&trace_of(ops), &by_lines, &[], true, 256).unwrap().states;
     let names: Vec<_> = states.found().iter().map(|found| (&found.name[..], found.is_regular)).collect();
     assert_eq!(names, [("c0s0", true), ("c0s1", true), ("c0s2", true), ("c1s0", true)]);
 }
@@ -194,9 +186,10 @@ fn oracles_judge_by_what_was_acknowledged() {
     assert_eq!(predicate(script).refuses(&shown("bad"), None).unwrap().unwrap(), "not at all");
     assert!(predicate("exit 7").refuses(&shown(""), None).is_err());
 
-    let look = Look(|lines: [u8; 4]| shown(if lines[0] == 0 { "good" } else { "bad" }));
+    let good_or_bad = look(|lines: [u8; 4]| shown(if lines[0] == 0 { "good" } else { "bad" }));
     let oracle: Box<dyn Oracle> = Box::new(predicate(script));
-    let operations = judged(&trace_of(operation(&[set(0)])), &look, &[oracle], true, 256).unwrap().operations;
+    let operations =
+        judged(&trace_of(operation(&[set(0)])), &good_or_bad, &[oracle], true, 256).unwrap().operations;
     let kinds: Vec<_> = operations[0].findings.iter().map(|finding| finding.kind.clone()).collect();
     assert_eq!(kinds, [FindingKind::Oracle("not at 0".to_owned())]);
 }
@@ -207,8 +200,8 @@ fn states_that_hang_on_non_temporal_stores_are_found_where_not_all_images_were_t
     let ops: Vec<Op> = (0..4).flat_map(line).chain([Op::sfence()]).collect();
     let file = trace_of(ops);
     let depends = |images_per_point| {
-        let look = Look(|lines: [u8; 4]| shown(format_args!("{lines:?}")));
-        judged(&file, &look, &[], true, images_per_point).unwrap().depends
+        let by_lines = look(|lines: [u8; 4]| shown(format_args!("{lines:?}")));
+        judged(&file, &by_lines, &[], true, images_per_point).unwrap().depends
     };
     assert_eq!(depends(16), BTreeSet::from([32]));
     assert_eq!(depends(10_000), BTreeSet::new());

@@ -4,35 +4,25 @@ use fastness_pm_model::{Op, Trace};
 
 use super::*;
 use crate::Result;
-use crate::check::{Extract, FindingKind, State, StateLimits, Step};
+use crate::check::{FindingKind, State, StateLimits, Step};
 use crate::generate::Contents;
 use crate::process::Ending;
 use crate::run::{Analysis, ImagesConfig, Limits};
 use crate::trace::record;
 
 /// Recovers in this process: a mark in line 0 makes lines 1 and 2 valid.
-struct Marked;
-
-impl Extract for Marked {
-    type Place = ();
-
-    fn place(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn extract(&self, (): &mut (), contents: &Contents) -> Result<State> {
-        let byte = |line: u64| {
-            let mut byte = [0];
-            contents.memory.read(line * 64, &mut byte);
-            byte[0]
-        };
-        let text = match byte(0) {
-            0 => "nothing\n".to_owned(),
-            _ => format!("one {}\ntwo <{}>\n", byte(1), byte(2)),
-        };
-        let ending = if byte(1) == 9 { Ending::Signal(11) } else { Ending::Code(0) };
-        Ok(State { ending, text: text.into_bytes(), write: None })
-    }
+fn marked(contents: &Contents) -> Result<State> {
+    let byte = |line: u64| {
+        let mut byte = [0];
+        contents.memory.read(line * 64, &mut byte);
+        byte[0]
+    };
+    let text = match byte(0) {
+        0 => "nothing\n".to_owned(),
+        _ => format!("one {}\ntwo <{}>\n", byte(1), byte(2)),
+    };
+    let ending = if byte(1) == 9 { Ending::Signal(11) } else { Ending::Code(0) };
+    Ok(State { ending, text: text.into_bytes(), write: None })
 }
 
 fn set(line: u64) -> Vec<Op> {
@@ -77,7 +67,7 @@ fn report_within(
         name: "journal",
         trace: &trace_of(dir.path(), ops),
         images,
-        extract: &Marked,
+        extract: &marked,
         recovery: None,
         oracles: Vec::new(),
         has_prefix_oracle: false,

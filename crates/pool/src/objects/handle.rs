@@ -152,10 +152,7 @@ impl Object {
         }
         let (first, last) = rows_of(&blocks);
         let mut contents = write(&self.core.contents);
-        self.check_there()?;
-        if !may_grow {
-            self.check_inside(&contents, end)?;
-        }
+        self.check_end(&contents, end, may_grow)?;
         let counts = self.rows_of_counts(tx, &contents, &blocks, &(0..0))
             + self.rows_of_past(tx, &contents, &blocks)
             + copied.len() as u64;
@@ -219,11 +216,12 @@ impl Object {
         end.ok_or_else(|| PoolError::invalid("range", format!("{len_bytes} bytes at {offset}")))
     }
 
-    /// Refuses a write that would make the object longer.
-    pub(super) fn check_inside(&self, contents: &Contents, end: u64) -> Result<()> {
+    /// Refuses a write to an object that is gone, or one that would make it longer, if it may not grow.
+    pub(super) fn check_end(&self, contents: &Contents, end: u64, may_grow: bool) -> Result<()> {
         self.check_there()?;
         let size_bytes = contents.size_bytes();
-        if end > size_bytes { Err(PoolError::BeyondEnd { end, size_bytes }) } else { Ok(()) }
+        let is_inside = may_grow || end <= size_bytes;
+        if is_inside { Ok(()) } else { Err(PoolError::BeyondEnd { end, size_bytes }) }
     }
 
     pub(crate) fn check_there(&self) -> Result<()> {

@@ -21,7 +21,7 @@ use crate::ids::{DatasetId, ObjectId};
 use crate::objects::buffers::{Block, own};
 use crate::objects::handle::Object;
 use crate::objects::in_log::{InLog, LayerBlock};
-use crate::objects::object::{Blocks, Contents, Layer, ObjectCore};
+use crate::objects::object::{Blocks, Layer, ObjectCore};
 use crate::pool::{Pool, Tx};
 use crate::space::room::{Claim, rows_of};
 use crate::state::Shared;
@@ -83,9 +83,9 @@ impl Shared {
 impl Object {
     /// As [`overwrite`](Self::overwrite), of whole blocks that a log may have. `log` is called once there is
     /// room for the write, before it is made, without a lock of the object: it logs the write, and returns
-    /// the place of a record that has all of `data`, in one piece from byte `front_bytes` of its body on, in
-    /// a log that the pool [knows](Pool::add_log). Without a place, or where a newer txg has changed the
-    /// object already, the bytes are copied into memory.
+    /// what the caller gets, and the place of a record that has all of `data`, in one piece from byte
+    /// `front_bytes` of its body on, in a log that the pool [knows](Pool::add_log). Without a place, or where
+    /// a newer txg has changed the object already, the bytes are copied into memory.
     ///
     /// The caller keeps changes of overlapping ranges out.
     ///
@@ -95,14 +95,14 @@ impl Object {
     ///
     /// # Panics
     /// Caller bug only: the range is not of whole blocks, or is empty.
-    pub fn overwrite_logged(
+    pub fn overwrite_logged<T>(
         &self,
         tx: &Tx,
         offset: u64,
         data: &[u8],
         front_bytes: u32,
-        log: impl FnOnce() -> Option<LogPlace>,
-    ) -> Result<()> {
+        log: impl FnOnce() -> (T, Option<LogPlace>),
+    ) -> Result<T> {
         self.put_logged(tx, offset, data, false, front_bytes, log)
     }
 
@@ -115,27 +115,27 @@ impl Object {
     ///
     /// # Panics
     /// As there.
-    pub fn write_logged(
+    pub fn write_logged<T>(
         &self,
         tx: &Tx,
         offset: u64,
         data: &[u8],
         front_bytes: u32,
-        log: impl FnOnce() -> Option<LogPlace>,
-    ) -> Result<()> {
+        log: impl FnOnce() -> (T, Option<LogPlace>),
+    ) -> Result<T> {
         self.put_logged(tx, offset, data, true, front_bytes, log)
     }
 
     #[inline]
-    fn put_logged(
+    fn put_logged<T>(
         &self,
         tx: &Tx,
         offset: u64,
         data: &[u8],
         may_grow: bool,
         front_bytes: u32,
-        log: impl FnOnce() -> Option<LogPlace>,
-    ) -> Result<()> {
+        log: impl FnOnce() -> (T, Option<LogPlace>),
+    ) -> Result<T> {
         assert!(self.is_whole_blocks(offset, data.len()), "whole blocks");
         self.check_writable(tx)?;
         let end = self.check_range(offset, data.len() as u64)?;
@@ -143,21 +143,17 @@ impl Object {
         let blocks = offset / u64::from(block_bytes)..end / u64::from(block_bytes);
         let (first, last) = rows_of(&blocks);
         let shape = (blocks.end - blocks.start, last - first + 1);
-        let check = |contents: &Contents| match may_grow {
-            true => self.check_there(),
-            false => self.check_inside(contents, end),
-        };
         let held = {
             let contents = write(&self.core.contents);
-            check(&contents)?;
+            self.check_end(&contents, end, may_grow)?;
             let counts = self.rows_of_counts(tx, &contents, &blocks, &(0..0))
                 + self.rows_of_past(tx, &contents, &blocks);
             self.hold_room(tx, &contents, Claim::Data, shape, &(0..0), counts)?
         };
-        let place = log();
+        let (answer, place) = log();
         let mut contents = write(&self.core.contents);
         let held = held.counted_anew(&contents);
-        if let Err(error) = check(&contents) {
+        if let Err(error) = self.check_end(&contents, end, may_grow) {
             self.settle(held, &contents);
             return Err(error);
         }
@@ -185,7 +181,7 @@ impl Object {
         }
         held.charge_counts(&mut contents, index);
         self.settle(held, &contents);
-        done
+        done.map(|()| answer)
     }
 
     /// Whether a synchronous write is to be in the log alone: the pool's `logdata` says so, and the range is

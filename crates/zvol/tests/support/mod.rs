@@ -1,4 +1,4 @@
-//! What tests of volumes share: stores of volumes, and where an import finds their parts.
+//! What tests of volumes share: stores, and where an import finds their parts.
 #![allow(dead_code, unreachable_pub, missing_debug_implementations)]
 
 pub mod side;
@@ -23,7 +23,7 @@ pub fn manual() -> PoolOptions {
     PoolOptions { txg_timeout: Duration::from_secs(3600), ..PoolOptions::default() }
 }
 
-/// Settings of a store of volumes.
+/// Settings of a store.
 pub fn store_options(pool: PoolOptions) -> StoreOptions {
     let kinds = Kinds::default()
         .with(DatasetKind::Volume, VolumeReplay)
