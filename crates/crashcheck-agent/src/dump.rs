@@ -9,6 +9,7 @@
 //! | `mode` | permissions in octal |
 //! | `ino`, `nlink`, `uid`, `gid`, `size`, `blocks` | as `lstat` has them; `size` of a directory too |
 //! | `atime`, `mtime`, `ctime` | seconds, a dot, nine digits of nanoseconds; read before the content is |
+//! | ... `recovery` | in their place: what a recovery's [clock](crate::clock) has written |
 //! | `device` | of a device: major and minor number |
 //! | `content` | of a file: see [`content`] |
 //! | `target` | of a symbolic link |

@@ -5,7 +5,8 @@
 //! tested without a guest.
 //!
 //! [`dump`] prints a tree so that equal trees are equal bytes; [`run`] interprets workloads; [`hypercall`]
-//! tells the tracer where it is; [`serve`] runs commands for [`protocol`]'s client, outside.
+//! tells the tracer where it is; [`clock`] sets the time; [`serve`] runs commands for
+//! [`protocol`]'s client, outside.
 //!
 //! # Code map
 //! ```text
@@ -15,6 +16,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod clock;
 pub mod dump;
 pub mod hypercall;
 pub mod protocol;

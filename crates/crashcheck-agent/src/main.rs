@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use fastness_agent::clock;
 use fastness_agent::dump::{self, Fields};
 use fastness_agent::hypercall::Hypercall;
 use fastness_agent::{run, seed, serve};
@@ -13,6 +14,7 @@ const USAGE: &str = "\
 usage: fastness-agent fs-dump DIR [--no-times] [--no-ino] [--no-blocks]
        fastness-agent run FILE [--dir DIR] [--strict]     FILE may be -
        fastness-agent hypercall start|success|fail|checkpoint N
+       fastness-agent clock test|recovery                  sets the time: guests only
        fastness-agent serve PORT
        fastness-agent seed                                 random numbers from a constant: guests only
 Exit status: 0; 1 a finding (an entry with an error, a failed operation with --strict); 2 usage; 3 cannot begin.
@@ -28,6 +30,8 @@ fn main() -> ExitCode {
             hypercall.issue();
             Ok(0)
         }),
+        ["clock", "test"] => Some(clock::set(clock::TEST_BEGIN_S).map(|()| 0)),
+        ["clock", "recovery"] => Some(clock::set(clock::RECOVERY_BEGIN_S).map(|()| 0)),
         ["serve", port] => Some(serve::serve(Path::new(port)).map(|()| 0)),
         ["seed"] => Some(seed::seed().map(|()| 0)),
         ["--help" | "-h"] => Some(io::stdout().write_all(USAGE.as_bytes()).map(|()| 0)),

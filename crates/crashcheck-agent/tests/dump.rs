@@ -3,7 +3,9 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
+use std::time::{Duration, UNIX_EPOCH};
 
+use fastness_agent::clock::{RECOVERY_BEGIN_S, TEST_BEGIN_S};
 use fastness_agent::dump::{Fields, content, dump};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -102,4 +104,21 @@ proptest! {
         let bytes: Vec<u8> = pieces.into_iter().flat_map(|(byte, count)| vec![byte; count]).collect();
         prop_assert_eq!(bytes_of(&content(&bytes)), bytes);
     }
+}
+
+#[test]
+fn what_the_clock_of_a_recovery_wrote_is_one_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let shown = |mtime_s: i64, nanoseconds: u32| {
+        let path = folder.path().join("file");
+        let time = UNIX_EPOCH + Duration::new(mtime_s.cast_unsigned(), nanoseconds);
+        fs::File::create(path).unwrap().set_times(fs::FileTimes::new().set_modified(time)).unwrap();
+        let tree: Value = serde_json::from_str(&dump(folder.path(), Fields::default()).text).unwrap();
+        tree["/file"]["mtime"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(shown(RECOVERY_BEGIN_S, 0), "recovery");
+    assert_eq!(shown(RECOVERY_BEGIN_S + 30, 5), "recovery", "recoveries take as long as they take");
+    assert_eq!(shown(RECOVERY_BEGIN_S - 1, 999_999_999), "2114380799.999999999");
+    assert_eq!(shown(RECOVERY_BEGIN_S + 86_400, 1), "2114467200.000000001", "no recovery is that long");
+    assert_eq!(shown(TEST_BEGIN_S, 1), "1577836800.000000001");
 }

@@ -239,7 +239,7 @@ fn table(systems: &[(&str, &FileSystem)], tests: &[FileTest], reports: &[Vec<Opt
         (all + 1, clean + usize::from(report.as_ref().is_some_and(Report::is_clean)))
     });
     let _ = writeln!(out, "{clean} of {all} ok");
-    out.push_str("A: not atomic, S: several final states, W: no write after recovery, E: the recovery fails, C: it crashes, -: not tested. In brackets: states.\n");
+    out.push_str("A: not atomic, S: several final states, W: no write after recovery, E: the recovery fails, C: it crashes, N: another state when recovered again, -: not tested. In brackets: states.\n");
     out
 }
 

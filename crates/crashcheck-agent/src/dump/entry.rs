@@ -11,6 +11,7 @@ use rustix::fs::{OFlags, lgetxattr, llistxattr, major, minor};
 use serde_json::{Map, Value};
 
 use super::{Fields, content, errno, escaped};
+use crate::clock;
 
 /// Longer contents are hashed; beyond the second bound nothing is read. Bytes.
 const SHOWN_MAX: u64 = 64 << 10;
@@ -91,7 +92,11 @@ fn attributes(metadata: &Metadata, fields: Fields, entry: &mut Entry) {
             ("mtime", metadata.mtime(), metadata.mtime_nsec()),
             ("ctime", metadata.ctime(), metadata.ctime_nsec()),
         ] {
-            entry.insert(name, Value::from(format!("{seconds}.{nanoseconds:09}")));
+            let text = match clock::is_of_recovery(seconds) {
+                true => "recovery".to_owned(),
+                false => format!("{seconds}.{nanoseconds:09}"),
+            };
+            entry.insert(name, Value::from(text));
         }
     }
 }

@@ -48,6 +48,8 @@ pub enum FindingKind {
     RecoveryError,
     /// The recovered contents could not be written to.
     WriteError,
+    /// An image shows another state when it is recovered once more.
+    NotDeterministic,
     /// An oracle rejects the state.
     Oracle(String),
     /// More than one state is possible after the operation.
@@ -73,6 +75,7 @@ impl FindingKind {
             FindingKind::RecoveryCrash => 'C',
             FindingKind::RecoveryError => 'E',
             FindingKind::WriteError => 'W',
+            FindingKind::NotDeterministic => 'N',
             FindingKind::Oracle(_) => 'O',
             FindingKind::FinalStates => 'S',
             FindingKind::Atomicity => 'A',
@@ -85,6 +88,7 @@ impl FindingKind {
             FindingKind::RecoveryCrash => "recovery-crash",
             FindingKind::RecoveryError => "recovery-error",
             FindingKind::WriteError => "write-error",
+            FindingKind::NotDeterministic => "not-deterministic",
             FindingKind::Oracle(_) => "oracle",
             FindingKind::FinalStates => "final-states",
             FindingKind::Atomicity => "atomicity",
@@ -98,6 +102,12 @@ impl std::fmt::Display for FindingKind {
             FindingKind::RecoveryCrash => write!(f, "the recovery crashes"),
             FindingKind::RecoveryError => write!(f, "the recovery fails"),
             FindingKind::WriteError => write!(f, "the recovered contents cannot be written to"),
+            FindingKind::NotDeterministic => {
+                write!(
+                    f,
+                    "the recovery is not deterministic: an image that is recovered again has another state"
+                )
+            }
             FindingKind::Oracle(said) => write!(f, "the oracle rejects it: {said}"),
             FindingKind::FinalStates => write!(f, "several states are possible after it"),
             FindingKind::Atomicity => write!(f, "it is not atomic"),
@@ -131,15 +141,19 @@ pub(super) fn judge_recoveries(states: &States, operation: &mut Operation) {
         if let Some(kind) = FindingKind::of_recovery(states.state(*index)) {
             found.entry(kind).or_default().insert(*index);
         }
+        if states.again(*index).is_some() {
+            found.entry(FindingKind::NotDeterministic).or_default().insert(*index);
+        }
     }
     operation.findings.extend(found.into_iter().map(|(kind, states)| Finding::new(kind, states)));
 }
 
-/// States of recoveries that failed are findings by themselves, and do not count here.
+/// States of recoveries that failed, or that show another one each time, are findings by themselves, and do
+/// not count here.
 pub(super) fn judge_atomicity(states: &States, operation: &mut Operation, must_be_atomic: bool) {
     let is_sound = |index: &usize| {
         let state = states.state(*index);
-        state.ending.is_success() && state.write.is_none()
+        state.ending.is_success() && state.write.is_none() && states.again(*index).is_none()
     };
     let sound =
         |set: &BTreeSet<usize>| set.iter().copied().filter(|index| is_sound(index)).collect::<BTreeSet<_>>();

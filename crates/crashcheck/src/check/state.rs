@@ -67,6 +67,8 @@ pub struct States {
     index: Vec<Option<usize>>,
     /// By checkpoint.
     counts: HashMap<Option<u64>, usize>,
+    /// By number: what the same image has shown, recovered once more, if that was another state.
+    again: HashMap<u32, u32>,
 }
 
 impl States {
@@ -86,6 +88,27 @@ impl States {
             self.index.push(None);
             (self.states.len() - 1) as u32
         })
+    }
+
+    /// How many there are: the number of the next one that is new.
+    pub fn count(&self) -> usize {
+        self.states.len()
+    }
+
+    /// Notes that an image which has shown one state has shown another, recovered once more.
+    pub fn note_again(&mut self, number: u32, again: State) {
+        let count = self.count();
+        let other = self.number(again);
+        self.again.insert(number, other);
+        // One that no image has shown otherwise is of this image, too.
+        if other as usize == count {
+            self.again.insert(other, number);
+        }
+    }
+
+    /// What the image of one of those found has shown, recovered once more; none if that was the same.
+    pub fn again(&self, index: usize) -> Option<&State> {
+        self.again.get(&self.found[index].number).map(|other| self.by_number(*other))
     }
 
     /// Whether there are as many as may be.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::judge::{Judge, Judged};
-use super::state::States;
+use super::state::{State, States};
 use super::workers::Workers;
 use crate::Result;
 use crate::generate::{Contents, Known, Part, Point, Sink};
@@ -165,7 +165,7 @@ impl<'a, 'b> Stream<'a, 'b> {
             }
             Some(Entry::Image { contents, hash, part, has_nt, is_new, from }) => {
                 self.queued_images -= 1;
-                let state = self.state(&hash, from)?;
+                let state = self.state(&hash, from, &contents)?;
                 self.passed.images += usize::from(is_new && state.is_some());
                 self.passed.unreached += usize::from(is_new && state.is_none());
                 let Some((point, is_whole)) = &mut self.at else { return Ok(()) };
@@ -185,7 +185,7 @@ impl<'a, 'b> Stream<'a, 'b> {
         Ok(())
     }
 
-    fn state(&mut self, hash: &ImageHash, from: From) -> Result<Option<u32>> {
+    fn state(&mut self, hash: &ImageHash, from: From, contents: &Contents) -> Result<Option<u32>> {
         match from {
             From::Nothing => Ok(None),
             From::Known => Ok(self.known.get_mut(hash).and_then(|known| known.state())),
@@ -196,13 +196,32 @@ impl<'a, 'b> Stream<'a, 'b> {
                 } else {
                     self.passed.stop.get_or_insert(Stop::Budget);
                 }
-                let number = state.map(|state| self.states.number(state));
+                let number = state.map(|state| self.number(state, contents)).transpose()?;
                 if let Some(known) = self.known.get_mut(hash) {
                     known.result = number.map_or(Outcome::Unreached, Outcome::State);
                 }
                 Ok(number)
             }
         }
+    }
+}
+
+impl Stream<'_, '_> {
+    /// The number of the state of an image. If it is new the image is recovered once more: does the recovery
+    /// say the same again? Others on their way are recovered meanwhile.
+    fn number(&mut self, state: State, contents: &Contents) -> Result<u32> {
+        let count = self.states.count();
+        let number = self.states.number(state);
+        if number as usize == count {
+            let event = self.at.as_ref().map_or(self.event, |(point, _)| point.event);
+            let again = self.workers.submit(event, contents.clone());
+            if let Some(again) =
+                self.workers.wait(again)?.filter(|again| again != self.states.by_number(number))
+            {
+                self.states.note_again(number, again);
+            }
+        }
+        Ok(number)
     }
 }
 

@@ -11,6 +11,8 @@ use crate::generate::{Contents, Known, Layout, Options, generate, outline};
 use crate::process::Ending;
 use crate::trace::record;
 
+mod twice;
+
 fn trace_of(ops: Vec<Op>) -> Vec<u8> {
     record(&Trace { initial: vec![0; 4096], ops }, "pm", Vec::new()).unwrap()
 }

@@ -8,7 +8,7 @@ use super::data::{
     FindingReport, OperationReport, PatternReport, RegionReport, Report, StateReport, Totals, VERSION,
 };
 use super::evidence::evidence;
-use super::source::{Source, place, readable, short_name};
+use super::source::{Source, difference_again, ending, place, readable, short_name};
 use crate::Result;
 use crate::check::{Finding, FindingKind, Operation};
 use crate::explain::patterns;
@@ -66,13 +66,6 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
     })
 }
 
-fn ending(state: &crate::check::State) -> String {
-    match state.write {
-        Some(write) => format!("{}; a write to it {write}", state.ending),
-        None => state.ending.to_string(),
-    }
-}
-
 fn operation_report(source: &Source<'_>, header: &Header, operation: &Operation) -> Result<OperationReport> {
     let finding = |finding: &Finding| -> Result<FindingReport> {
         let evidence = finding.crashes.iter().map(|(state, crash)| {
@@ -80,7 +73,12 @@ fn operation_report(source: &Source<'_>, header: &Header, operation: &Operation)
                 FindingKind::FinalStates | FindingKind::Atomicity => nearest(operation, *state),
                 _ => None,
             };
-            evidence(source, header, operation, crash, *state, reference)
+            let mut evidence = evidence(source, header, operation, crash, *state, reference)?;
+            if finding.kind == FindingKind::NotDeterministic {
+                evidence.difference = difference_again(source, *state);
+                evidence.expected = Some(evidence.state.clone());
+            }
+            Ok(evidence)
         });
         Ok(FindingReport {
             kind: finding.kind.name().to_owned(),

@@ -109,7 +109,8 @@ pub struct EvidenceReport {
     /// How it differs from the state that was expected, line by line; empty where there is none to compare
     /// with.
     pub difference: String,
-    /// Name of the state that was expected.
+    /// Name of the state that was expected: the state itself where the same image, recovered again, shows
+    /// another one, and `difference` is between the two.
     pub expected: Option<String>,
     /// Hash of the crash image, in hex.
     pub image: String,

@@ -68,7 +68,7 @@ pub(super) fn evidence(
 }
 
 /// A crash there that has lost less. Where lines depend on each other there may be no crash that leaves such
-/// a mix.
+/// a mix; a recovery that says something else each time cannot say which are enough.
 fn shrunk(
     source: &Source<'_>,
     everything: &Contents,
@@ -76,7 +76,8 @@ fn shrunk(
     pending: &Pending,
     state: usize,
 ) -> Result<Option<Shrunk>> {
-    if pending.replay.machine().has_order_across_lines() {
+    let is_same_again = source.states.again(state).is_none();
+    if pending.replay.machine().has_order_across_lines() || !is_same_again {
         return Ok(None);
     }
     source.shrink.run(everything, image, source.states.state(state)).map(Some)

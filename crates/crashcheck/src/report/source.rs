@@ -5,7 +5,7 @@ use std::path::Path;
 use fastness_crashcheck_trace::Region;
 use fastness_pm_model::Config;
 
-use crate::check::{Counts, Operation, Passed, Shrink, States};
+use crate::check::{Counts, Operation, Passed, Shrink, State, States};
 use crate::symbols::Find;
 
 /// Most bytes of a state, and of a difference.
@@ -64,12 +64,33 @@ pub(super) fn place(source: &Source<'_>, pc: Option<u64>, is_kernel: bool) -> St
 /// How a state differs from another.
 pub(super) fn difference(source: &Source<'_>, expected: usize, state: usize) -> String {
     let (found, states) = (source.states.found(), source.states);
-    let (one, two) = (readable(&states.state(expected).text), readable(&states.state(state).text));
+    let (one, two) = (states.state(expected), states.state(state));
+    difference_of(one, two, &found[expected].name, &found[state].name)
+}
+
+/// How what an image has shown the second time differs from a state; empty if it does not.
+pub(super) fn difference_again(source: &Source<'_>, state: usize) -> String {
+    let Some(again) = source.states.again(state) else { return String::new() };
+    let (first, name) = (source.states.state(state), &source.states.found()[state].name);
+    let mut text = difference_of(first, again, name, &format!("{name}, recovered again"));
+    let (one, two) = (ending(first), ending(again));
+    if one != two {
+        text = format!("the first recovery {one}, the second one {two}\n{text}");
+    }
+    text
+}
+
+fn difference_of(one: &State, two: &State, one_name: &str, two_name: &str) -> String {
+    let (one, two) = (readable(&one.text), readable(&two.text));
     let difference = similar::TextDiff::from_lines(&one, &two);
-    let text = difference
-        .unified_diff()
-        .context_radius(2)
-        .header(&found[expected].name, &found[state].name)
-        .to_string();
+    let text = difference.unified_diff().context_radius(2).header(one_name, two_name).to_string();
     readable(text.as_bytes())
+}
+
+/// How the recovery of a state ended.
+pub(super) fn ending(state: &State) -> String {
+    match state.write {
+        Some(write) => format!("{}; a write to it {write}", state.ending),
+        None => state.ending.to_string(),
+    }
 }

@@ -1,10 +1,11 @@
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fastness_pm_model::{Op, Trace};
 
 use super::*;
 use crate::Result;
-use crate::check::{FindingKind, State, StateLimits, Step};
+use crate::check::{Extract, FindingKind, State, StateLimits, Step};
 use crate::generate::Contents;
 use crate::process::Ending;
 use crate::run::{Analysis, ImagesConfig, Limits};
@@ -62,12 +63,22 @@ fn report_within(
     limits: Limits,
     progress: &(dyn Fn(&Step<'_>) + Sync),
 ) -> Report {
+    report_of(&marked, ops, images, limits, progress)
+}
+
+fn report_of(
+    extract: &impl Extract,
+    ops: Vec<Op>,
+    images: &ImagesConfig,
+    limits: Limits,
+    progress: &(dyn Fn(&Step<'_>) + Sync),
+) -> Report {
     let dir = tempfile::tempdir().unwrap();
     let analysis = Analysis {
         name: "journal",
         trace: &trace_of(dir.path(), ops),
         images,
-        extract: &marked,
+        extract,
         recovery: None,
         oracles: Vec::new(),
         has_prefix_oracle: false,
@@ -109,10 +120,37 @@ fn failures_are_told_once_as_they_come_and_states_are_counted() {
     let crashed = report.states.iter().filter(|state| state.ending.contains("signal")).count();
     assert!(crashed > 0 && report.operations[0].findings.iter().any(|finding| finding.letter == 'C'));
     assert_eq!(failures, vec![(FindingKind::RecoveryCrash, true); crashed]);
-    let all = report.totals.images;
+    // The image of each state is recovered once more.
+    let all = report.totals.images + report.states.len();
     assert!(steps.len() == all && steps.iter().any(|(done, ..)| *done == all), "{steps:?}");
     assert!(steps.iter().all(|(_, is_inside, ..)| *is_inside));
     assert_eq!(steps.iter().map(|(_, _, states, _)| *states).max(), Some(report.states.len()));
+}
+
+#[test]
+fn what_differs_when_an_image_is_recovered_again_is_shown() {
+    let calls = AtomicUsize::new(0);
+    let flickers = |contents: &Contents| {
+        let mut state = marked(contents)?;
+        state.text.extend(format!("call {}\n", calls.fetch_add(1, Ordering::Relaxed)).into_bytes());
+        Ok(state)
+    };
+    // Several lines may be lost: the least that matters could be looked for.
+    let ops = operation(&[unflushed(1), unflushed(2), unflushed(4), set(0)]);
+    let report = report_of(&flickers, ops, &ImagesConfig::default(), Limits::default(), &|_| {});
+    let [finding] = &report.operations[0].findings[..] else { panic!("{report:#?}") };
+    assert_eq!((finding.letter, finding.kind.as_str()), ('N', "not-deterministic"));
+    assert_eq!(calls.into_inner(), 2 * report.totals.images, "none to find out what must be lost");
+    for evidence in &finding.evidence {
+        assert_eq!(evidence.expected.as_ref(), Some(&evidence.state));
+        assert!(evidence.difference.contains("\n-call ") && evidence.difference.contains("\n+call "));
+        assert!(evidence.difference.contains(", recovered again\n"), "{}", evidence.difference);
+    }
+    let text = text(&report);
+    assert!(
+        text.contains("  N: the recovery is not deterministic") && text.contains("      +call "),
+        "{text}"
+    );
 }
 
 #[test]

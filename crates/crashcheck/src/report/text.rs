@@ -199,6 +199,6 @@ pub fn table(reports: &[Report]) -> String {
             report.states.len()
         );
     }
-    out.push_str("ok: atomic, one final state. A: not atomic, S: several final states, W: cannot be written to, E: the recovery fails,\nC: it crashes, O: rejected by the oracle.\n");
+    out.push_str("ok: atomic, one final state. A: not atomic, S: several final states, W: cannot be written to, E: the recovery fails,\nC: it crashes, O: rejected by the oracle, N: another state when recovered again.\n");
     out
 }

@@ -173,9 +173,14 @@ impl<E: Extract> Analysis<'_, E> {
         let pending =
             pending_at(&mut open_trace(self.trace)?, options.config, options.memory_max_bytes, u64::MAX)?;
         let contents = pending.replay.everything();
-        let state = self.extract.extract(&mut self.extract.place()?, &contents)?;
-        let text = state.text.clone();
+        let mut place = self.extract.place()?;
+        let state = self.extract.extract(&mut place, &contents)?;
+        let again = self.extract.extract(&mut place, &contents)?;
+        let (text, is_same) = (state.text.clone(), state == again);
         let number = passes.states.number(state);
+        if !is_same {
+            passes.states.note_again(number, again);
+        }
         passes.known.put(&contents.hash(), Recovered::before(number));
         Ok(text)
     }

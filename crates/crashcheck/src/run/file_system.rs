@@ -19,6 +19,11 @@ use crate::trace::open_trace;
 /// For the whole of a test.
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Shell: the guest's clock begins at the same instant in each test, and at another one in each recovery.
+const TEST_CLOCK: &str =
+    "fastness-agent clock test || { echo 'the guest is too old: run scripts/crash-guest' >&2; exit 1; }\n";
+const RECOVERY_CLOCK: &str = "fastness-agent clock recovery\n";
+
 /// A file system under test; shell, with `$PM` for the device, `$DISK` for an NVMe disk beside it, `$M` for
 /// where it is mounted, `$TYPE`, and `$OPTIONS`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +106,8 @@ impl FileSystem {
     /// Mounts what a crash left, and prints its state; with `has_write` it is written to afterwards.
     fn recovery(&self, has_write: bool) -> String {
         let FileSystem { mount, state, write, unmount, messages, .. } = self;
-        let mut script = format!("{}(set -e\n{mount}\n)\n[ $? -eq 0 ] || {{\n", self.prefix(",noatime"));
+        let mut script = format!("{}{RECOVERY_CLOCK}(set -e\n{mount}\n)\n", self.prefix(",noatime"));
+        script += "[ $? -eq 0 ] || {\n";
         if !messages.is_empty() {
             let pattern = quoted(messages);
             script += &format!("dmesg | grep -E -e {pattern} | tail -n 2 | sed 's/^[^]]*. //'\n");
@@ -129,7 +135,8 @@ impl FileTest {
     /// What the guest does: a checkpoint before the first operation, and one after each.
     fn script(&self, system: &FileSystem) -> String {
         let FileSystem { make, mount, .. } = system;
-        let mut script = format!("set -e\n{}{make}\n{mount}\n{}\n", system.prefix(""), self.prepare);
+        let prefix = system.prefix("");
+        let mut script = format!("set -e\n{prefix}{TEST_CLOCK}{make}\n{mount}\n{}\n", self.prepare);
         if let Work::Workload(workload) = &self.work {
             let workload = if system.is_synchronous { workload.clone() } else { settled(workload) };
             script.push_str(&format!("cat > /tmp/workload <<'END'\n{workload}\nEND\n"));

@@ -6,16 +6,23 @@ use std::path::Path;
 
 use fastness_crashcheck::guest::{Guests, Restore, Snapshot};
 use fastness_crashcheck::report::Report;
-use fastness_crashcheck::run::{GuestSetting, ImagesConfig, Suite, run_in_guest};
+use fastness_crashcheck::run::{FileSystem, GuestSetting, ImagesConfig, Suite, run_in_guest};
 use fastness_crashcheck::trace::open_trace;
 use fastness_crashcheck::tracer::Programs;
 use fastness_crashcheck_trace::{Hypercall, Kind, Reader};
 
 use super::TIMEOUT;
 
-/// hello-world on `system`, with these images.
-fn hello_world(snapshot: &Snapshot, folder: &Path, system: &str, images: &ImagesConfig) -> Report {
-    let suite = Suite::built_in().unwrap();
+/// hello-world on `system`, with these images; `change` may change how it is mounted and so on.
+fn hello_world(
+    snapshot: &Snapshot,
+    folder: &Path,
+    system: &str,
+    images: &ImagesConfig,
+    change: impl Fn(&mut FileSystem),
+) -> Report {
+    let mut suite = Suite::built_in().unwrap();
+    suite.systems.entry(system.to_owned()).and_modify(change);
     let symbols = snapshot.kernel_symbols().unwrap();
     let setting = GuestSetting {
         guests: &Guests::new(snapshot, 100),
@@ -42,7 +49,7 @@ pub(crate) fn named(snapshot: &Snapshot, folder: &Path) {
     }
     assert_eq!(snapshot.kernel_symbols().unwrap().text(), symbols.text(), "kept");
     let images = ImagesConfig { per_point: 4, reads: true, ..ImagesConfig::default() };
-    let report = hello_world(snapshot, folder, "ext4-dax", &images);
+    let report = hello_world(snapshot, folder, "ext4-dax", &images, |_| ());
     let evidence = report.operations.iter().flat_map(|operation| &operation.findings);
     let lines = evidence.flat_map(|finding| &finding.evidence).flat_map(|evidence| &evidence.lost);
     let lost: Vec<_> = lines.flat_map(|line| &line.stores).filter(|store| store.fate != "kept").collect();
@@ -50,6 +57,19 @@ pub(crate) fn named(snapshot: &Snapshot, folder: &Path) {
     // The driver of PM copies blocks with this.
     assert!(lost.iter().any(|store| store.at.contains(" __memcpy_flushcache+0x")), "{lost:?}");
     assert!(lost.iter().all(|store| store.at.contains("+0x")), "{lost:?}");
+}
+
+/// What the clock of a recovery writes makes no difference: here each one writes times into what it recovers.
+pub(crate) fn clocks(snapshot: &Snapshot, folder: &Path) {
+    let images = ImagesConfig { per_point: 4, reads: false, ..ImagesConfig::default() };
+    let report = hello_world(snapshot, folder, "xfs-dax", &images, |system| {
+        system.mount += "; for name in $M $M/*; do [ ! -e $name ] || touch $name; done";
+    });
+    assert!(report.is_clean(), "{}", fastness_crashcheck::report::text(&report));
+    let (last, others) = report.states.split_last().unwrap();
+    assert!(last.text.matches("\"recovery\"").count() == 6, "times of a directory and a file: {}", last.text);
+    assert!(others.iter().all(|state| state.text != last.text) && report.states.len() == 3);
+    assert!(!report.states.iter().any(|state| state.text.contains("\"2114")), "as a number");
 }
 
 /// One guest that recovers an image twice, with a broken one between, reads the same lines each time as a new

@@ -13,13 +13,25 @@ fn system() -> FileSystem {
     system
 }
 
+/// One for which the agent is a program in `folder` that prints its arguments.
+fn shell(folder: &Path) -> Command {
+    std::os::unix::fs::symlink("/bin/echo", folder.join("fastness-agent")).unwrap();
+    let mut shell = Command::new("sh");
+    let path = std::env::var("PATH").unwrap();
+    shell.env("PATH", format!("{}:{path}", folder.display())).arg("-c");
+    shell
+}
+
 /// Exit status and output of a recovery whose commands end like this.
 fn recovery(has_write: bool, mounted: &str, wrote: &str, unmounted: &str) -> (i32, String, String) {
-    let commands =
-        format!("mounted() {{ {mounted}; }}; wrote() {{ {wrote}; }}; unmounted() {{ {unmounted}; }}\n");
-    let done = Command::new("sh").arg("-c").arg(commands + &system().recovery(has_write)).output().unwrap();
+    let commands = format!(
+        "mounted() {{ echo mounts; {mounted}; }}; wrote() {{ {wrote}; }}; unmounted() {{ {unmounted}; }}\n"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let done = shell(folder.path()).arg(commands + &system().recovery(has_write)).output().unwrap();
     let [out, err] = [done.stdout, done.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-    (done.status.code().unwrap(), out, err)
+    let out = out.strip_prefix("clock recovery\nmounts\n").expect("the clock is set before it is mounted");
+    (done.status.code().unwrap(), out.to_owned(), err)
 }
 
 #[test]
@@ -39,8 +51,9 @@ fn words_of_a_suite_stay_words() {
     system.options = "a='b'; exit 3 #".to_owned();
     system.unmount = "printf %s \"$OPTIONS\"".to_owned();
     system.mount = "true".to_owned();
-    let done = Command::new("sh").arg("-c").arg(system.recovery(false)).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&done.stdout), "state\na='b'; exit 3 #,noatime");
+    let folder = tempfile::tempdir().unwrap();
+    let done = shell(folder.path()).arg(system.recovery(false)).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "clock recovery\nstate\na='b'; exit 3 #,noatime");
 }
 
 #[test]
@@ -53,6 +66,9 @@ fn each_operation_ends_with_what_makes_it_durable_and_a_checkpoint() {
         two\nsettled\nfastness-agent hypercall checkpoint 2\nfastness-agent hypercall success\n";
     assert!(script.ends_with(tail), "{script}");
     assert!(script.contains("until [ -b $DISK ]"), "a disk is waited for");
+    let (clock, make) =
+        (script.find("fastness-agent clock test").unwrap(), script.find(&system.make).unwrap());
+    assert!(clock < make, "{script}");
     // A program and a workload have their own checkpoints.
     for work in [Work::Program("mine $M".to_owned()), Work::Workload(Workload::default())] {
         assert!(!test(work).contains("hypercall checkpoint"));
