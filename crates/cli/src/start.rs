@@ -46,7 +46,7 @@ pub(crate) struct BoundArgs {
     /// Seconds after which changes become durable without a flush
     #[arg(long, value_name = "SECONDS", default_value = TXG_TIMEOUT, value_parser = txg_timeout)]
     pub(crate) txg_timeout: Duration,
-    /// Seconds to wait for devices and regions that another process uses; a killed one keeps them for a moment
+    /// Seconds to wait for devices and regions that another process has; a killed one keeps them a moment
     #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]
     pub(crate) wait: u64,
 }
