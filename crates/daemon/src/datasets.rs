@@ -77,11 +77,9 @@ impl Node {
         with_parents: bool,
     ) -> Result<(), Failure> {
         let plain = self.prepare(name, properties, with_parents)?;
-        let users = of_users(properties);
-        self.change(|tx| {
-            let dataset = self.pool().create_dataset(tx, name, DatasetKind::Folder, &plain)?;
-            dataset.set_all(tx, &[], &users)
-        })
+        // A change that is overtaken by a newer txg is made again: it is one step, or nothing.
+        self.change(|tx| self.pool().create_dataset(tx, name, DatasetKind::Folder, &plain).map(drop))?;
+        self.set_user_properties(name, properties)
     }
 
     /// Sets properties of users, which were [looked at](Self::prepare) before, of a dataset that was just
