@@ -56,6 +56,7 @@ const CASES: &[Case] = &[
     ("a whole test", whole_test),
     ("what a report says was lost was stored by functions with names", file_systems::named),
     ("what the clock of a recovery writes makes no difference", file_systems::clocks),
+    ("a crash of the kernel, and a recovery that is not deterministic, are findings", file_systems::crashes),
     ("one traced guest recovers image after image", file_systems::repeated),
     ("an operation ends when its system call returns", synchronous::ends_at_returns),
 ];

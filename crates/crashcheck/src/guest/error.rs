@@ -9,7 +9,7 @@ use fastness_base::{ErrorKind, HasKind};
 use super::kernel::hint;
 use crate::symbols::KernelSymbolsError;
 
-/// Why a guest failed. `console` is the end of its console's output.
+/// Why a guest failed. `console` is the end of its console's output; messages show less of it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the messages say it")]
@@ -21,16 +21,16 @@ pub enum GuestError {
     #[error("{what} {}: {source}", path.display())]
     Io { what: &'static str, path: PathBuf, source: io::Error },
     /// QEMU could not be started, or ended: a wrong argument, a kernel panic, a power-off.
-    #[error("the guest has ended while {during}\n{qemu}{console}")]
+    #[error("the guest has ended while {during}\n{qemu}{}", shown(console))]
     Ended { during: &'static str, qemu: String, console: String },
     /// It did not boot, and its console says why.
-    #[error("the guest does not boot: {hint}\n{console}")]
+    #[error("the guest does not boot: {hint}\n{}", shown(console))]
     Boot { hint: &'static str, console: String },
     /// Its kernel has no persistent memory.
-    #[error("the guest's kernel has no persistent memory: {hint}\n{console}")]
+    #[error("the guest's kernel has no persistent memory: {hint}\n{}", shown(console))]
     NoPm { hint: &'static str, console: String },
     /// No answer. The guest is killed.
-    #[error("no answer after {:.1} s while {during}\n{console}", after.as_secs_f64())]
+    #[error("no answer after {:.1} s while {during}\n{}", after.as_secs_f64(), shown(console))]
     TimedOut { during: &'static str, after: Duration, console: String },
     /// QEMU refused.
     #[error("QEMU refuses {command}: {reason}")]
@@ -44,6 +44,14 @@ pub enum GuestError {
     /// An image of another size than the guest's PM. Bytes.
     #[error("the image {} has {actual_bytes} bytes, but the guest's PM has {expected_bytes}", path.display())]
     ImageSize { path: PathBuf, actual_bytes: u64, expected_bytes: u64 },
+}
+
+/// The end of a console, for people.
+fn shown(console: &str) -> &str {
+    const BYTES: usize = 4000;
+    let from = console.len().saturating_sub(BYTES);
+    // Not in the middle of a character.
+    (from..console.len()).find_map(|from| console.get(from..)).unwrap_or_default()
 }
 
 impl HasKind for GuestError {

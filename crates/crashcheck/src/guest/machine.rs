@@ -114,7 +114,7 @@ impl Guest {
         self.folder.join("ram")
     }
 
-    /// The end of the guest's console output.
+    /// The end of the guest's console output: as much as a crash of its kernel can say.
     pub fn console(&self) -> String {
         ram::tail(&self.folder.join("console"))
     }

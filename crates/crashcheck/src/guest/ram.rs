@@ -112,7 +112,7 @@ fn write_pages(target: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
 
 /// The end of a text file, for messages; empty if there is none.
 pub(super) fn tail(path: &Path) -> String {
-    const BYTES: u64 = 4000;
+    const BYTES: u64 = 32 << 10;
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
         let len = file.metadata()?.len();

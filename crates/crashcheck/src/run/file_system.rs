@@ -11,7 +11,7 @@ use super::setting::{GuestSetting, RECOVERY_TIMEOUT, traced};
 use crate::check::{Extract, State, WorkDir, write_files};
 use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout};
-use crate::guest::{GuestError, Guests};
+use crate::guest::{GuestError, Guests, KernelCrash};
 use crate::process::Ending;
 use crate::report::Report;
 use crate::trace::open_trace;
@@ -231,8 +231,13 @@ impl GuestExtract<'_> {
             Ok(output) if output.is_success() => (Ending::Code(0), output.stdout),
             Ok(output) if output.timed_out => (Ending::TimedOut, Vec::new()),
             Ok(output) => (Ending::Code(output.status), [output.stdout, output.stderr].concat()),
-            Err(GuestError::Ended { .. }) => (Ending::Panicked, Vec::new()),
-            Err(GuestError::TimedOut { .. }) => (Ending::TimedOut, Vec::new()),
+            Err(GuestError::Ended { console, .. }) => {
+                (Ending::Panicked, KernelCrash::text(&console).into_bytes())
+            }
+            Err(GuestError::TimedOut { console, .. }) => {
+                let crash = KernelCrash::of(&console).map(|crash| crash.to_string());
+                (Ending::TimedOut, crash.unwrap_or_default().into_bytes())
+            }
             Err(error) => return Err(error.into()),
         };
         Ok(State { ending, text, write: None })

@@ -24,6 +24,7 @@ fn hello_world(
     let mut suite = Suite::built_in().unwrap();
     suite.systems.entry(system.to_owned()).and_modify(change);
     let symbols = snapshot.kernel_symbols().unwrap();
+    std::fs::create_dir_all(folder).unwrap();
     let setting = GuestSetting {
         guests: &Guests::new(snapshot, 100),
         plugin: &Programs::default().find_plugin().unwrap_or_else(|error| panic!("{error}")),
@@ -70,6 +71,36 @@ pub(crate) fn clocks(snapshot: &Snapshot, folder: &Path) {
     assert!(last.text.matches("\"recovery\"").count() == 6, "times of a directory and a file: {}", last.text);
     assert!(others.iter().all(|state| state.text != last.text) && report.states.len() == 3);
     assert!(!report.states.iter().any(|state| state.text.contains("\"2114")), "as a number");
+}
+
+/// A recovery whose kernel panics, as soon as there is a file, and a state with a random word.
+pub(crate) fn crashes(snapshot: &Snapshot, folder: &Path) {
+    let images = ImagesConfig { per_point: 2, reads: false, ..ImagesConfig::default() };
+    let shrink_none = ImagesConfig { shrink: 0, ..images };
+    let report = hello_world(snapshot, &folder.join("crash"), "xfs-dax", &shrink_none, |system| {
+        system.state = "[ ! -e $M/myfile ] || echo c > /proc/sysrq-trigger; echo none".to_owned();
+    });
+    let letters = |report: &Report| -> BTreeSet<char> {
+        let findings = report.operations.iter().flat_map(|operation| &operation.findings);
+        findings.map(|finding| finding.letter).collect()
+    };
+    assert_eq!(letters(&report), ['C'].into(), "{}", fastness_crashcheck::report::text(&report));
+    let crashed: Vec<_> = report.states.iter().filter(|state| state.ending.contains("panic")).collect();
+    let [state] = &crashed[..] else { panic!("one panic is one state: {crashed:#?}") };
+    println!("{}", state.text);
+    assert!(
+        state.text.starts_with("the kernel crashed in sysrq_handle_crash: Kernel panic - not syncing: sysrq")
+    );
+    assert!(
+        state.text.contains("call trace:\n") && state.text.contains("  __handle_sysrq"),
+        "{}",
+        state.text
+    );
+    assert!(state.text.contains("the last lines of the console:\n"), "{}", state.text);
+    let report = hello_world(snapshot, &folder.join("random"), "xfs-dax", &images, |system| {
+        system.state = "cat /proc/sys/kernel/random/uuid".to_owned();
+    });
+    assert_eq!(letters(&report), ['N'].into(), "{}", fastness_crashcheck::report::text(&report));
 }
 
 /// One guest that recovers an image twice, with a broken one between, reads the same lines each time as a new
