@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -62,6 +63,19 @@ fn look(show: impl Fn([u8; 4]) -> State + Sync) -> impl Extract {
             contents.memory.read(line * 64, &mut byte);
             byte[0]
         })))
+    }
+}
+
+/// Recovers by a program.
+fn by_command(command: &[&str], file: &[u8], work: &Path) -> CommandExtract {
+    CommandExtract {
+        command: command.iter().map(|word| (*word).to_owned()).collect(),
+        write: None,
+        layout: layout(file),
+        time_out: Duration::from_secs(20),
+        pace: Pace::default(),
+        work: work.to_owned(),
+        current_dir: work.to_owned(),
     }
 }
 
@@ -247,15 +261,7 @@ fn a_command_recovers_files_and_its_output_is_the_state() {
 fn a_recovery_that_is_not_there_is_an_error() {
     let file = trace_of(operation(&[set(0)]));
     let work = tempfile::tempdir().unwrap();
-    let extract = CommandExtract {
-        command: vec!["/nonexistent/recover".to_owned()],
-        write: None,
-        layout: layout(&file),
-        time_out: Duration::from_secs(20),
-        pace: Pace::default(),
-        work: work.path().to_owned(),
-        current_dir: work.path().to_owned(),
-    };
+    let extract = by_command(&["/nonexistent/recover"], &file, work.path());
     let error = judged(&file, &extract, &[], true, 256).err().unwrap();
     assert_eq!(error.to_string(), "cannot run /nonexistent/recover");
 }

@@ -62,15 +62,7 @@ fn a_program_that_prints_a_random_word_or_the_time_is_found() {
     for command in ["od -An -N8 -tx8 /dev/urandom", "date +%s.%N"] {
         let file = not_atomic();
         let work = tempfile::tempdir().unwrap();
-        let extract = CommandExtract {
-            command: ["sh", "-c", command].map(str::to_owned).to_vec(),
-            write: None,
-            layout: layout(&file),
-            time_out: Duration::from_secs(20),
-            pace: Pace::default(),
-            work: work.path().to_owned(),
-            current_dir: work.path().to_owned(),
-        };
+        let extract = by_command(&["sh", "-c", command], &file, work.path());
         let judged = judged(&file, &extract, &[], true, 256).unwrap();
         assert_eq!(letters(&judged.operations), ["N"], "{command}");
     }
