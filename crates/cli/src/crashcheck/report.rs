@@ -5,7 +5,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fastness_crashcheck::report::{Report, VERSION, html, junit, table, text};
+use fastness_crashcheck::report::{
+    Report, Show, VERSION, cause_reports, causes_text, html, junit, table, text_with,
+};
 
 use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
@@ -30,6 +32,22 @@ pub(crate) struct ReportArgs {
     /// Write JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// How much is printed: options of several commands.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// Show all crashes of a cause in full, not the smallest alone, and all hints
+    #[arg(long)]
+    all: bool,
+}
+
+impl ShowArgs {
+    pub(super) fn show(&self) -> Show {
+        Show { all: self.all }
+    }
 }
 
 /// Where the results of a test go: options of several commands.
@@ -64,8 +82,11 @@ impl OutputArgs {
         self.folder().map_or(Ok(()), |folder| save(report, folder))
     }
 
-    /// Keeps the reports of all tests.
+    /// Keeps the reports of all tests, and the causes of all that they have found.
     pub(super) fn save_all(&self, reports: &[Report]) -> Result<()> {
+        if let Some(folder) = &self.output {
+            write_json(&folder.join("causes.json"), &cause_reports(reports))?;
+        }
         self.junit.as_deref().map_or(Ok(()), |path| save_junit(reports, path))
     }
 }
@@ -79,7 +100,7 @@ pub(super) fn run(args: ReportArgs, out: &mut dyn Write) -> Result<Outcome> {
     if let Some(path) = &args.junit {
         save_junit(&reports, path)?;
     }
-    show(&reports, out)?;
+    show(&reports, args.show.show(), out)?;
     Ok(outcome(&reports))
 }
 
@@ -87,12 +108,21 @@ pub(super) fn outcome(reports: &[Report]) -> Outcome {
     if reports.iter().all(Report::is_clean) { Outcome::Clean } else { Outcome::Found }
 }
 
-/// Prints one report in full, several as a table.
-pub(super) fn show(reports: &[Report], out: &mut dyn Write) -> std::io::Result<()> {
+/// Prints one report in full; of several the causes of what they have found, and a table.
+pub(super) fn show(reports: &[Report], show: Show, out: &mut dyn Write) -> std::io::Result<()> {
     match reports {
-        [report] => write!(out, "{}", text(report)),
-        reports => write!(out, "{}", table(reports)),
+        [report] => write!(out, "{}", text_with(report, show)),
+        reports => {
+            show_causes(reports, show, out)?;
+            write!(out, "{}", table(reports))
+        }
     }
+}
+
+/// Prints the causes of what reports have found, and an empty line, if they have found something.
+pub(super) fn show_causes(reports: &[Report], show: Show, out: &mut dyn Write) -> std::io::Result<()> {
+    let causes = causes_text(reports, show);
+    if causes.is_empty() { Ok(()) } else { writeln!(out, "{causes}") }
 }
 
 /// Writes JUnit XML.
@@ -103,11 +133,7 @@ fn save_junit(reports: &[Report], path: &Path) -> Result<()> {
 /// Writes `NAME.json` and `NAME.html`.
 pub(super) fn save(report: &Report, folder: &Path) -> Result<()> {
     let file = |extension: &str| folder.join(format!("{}.{extension}", report.name));
-    let path = file("json");
-    let cannot = || format!("cannot write {}", path.display());
-    let mut out = BufWriter::new(File::create(&path).with_context(cannot)?);
-    serde_json::to_writer_pretty(&mut out, report).map_err(std::io::Error::from).with_context(cannot)?;
-    out.flush().with_context(cannot)?;
+    write_json(&file("json"), report)?;
     write_file(&file("html"), &html(report))
 }
 
@@ -120,6 +146,13 @@ fn read(path: &Path) -> Result<Report> {
         return Err(refuse(format!("{path} has version {have}; this program reads version {VERSION}")));
     }
     Ok(report)
+}
+
+fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<()> {
+    let cannot = || format!("cannot write {}", path.display());
+    let mut out = BufWriter::new(File::create(path).with_context(cannot)?);
+    serde_json::to_writer_pretty(&mut out, value).map_err(std::io::Error::from).with_context(cannot)?;
+    out.flush().with_context(cannot)
 }
 
 fn write_file(path: &Path, text: &str) -> Result<()> {
