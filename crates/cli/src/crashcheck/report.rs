@@ -16,6 +16,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   fastness crashcheck report out/*.json                      a line each
   fastness crashcheck report out/journal.json                the whole of it
+  fastness crashcheck report out/*.json --all --causes all.json
   fastness crashcheck report out/journal.json --html journal.html
   fastness crashcheck report out/*.json --junit results.xml
 Exit code 1 if one of them has found something.";
@@ -32,6 +33,9 @@ pub(crate) struct ReportArgs {
     /// Write JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// Write the causes of all findings, of all reports together, as JSON
+    #[arg(long, value_name = "FILE")]
+    causes: Option<PathBuf>,
     #[command(flatten)]
     show: ShowArgs,
 }
@@ -59,6 +63,9 @@ pub(crate) struct OutputArgs {
     /// Write JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// Write the causes of all findings, of all tests together, as JSON
+    #[arg(long, value_name = "FILE")]
+    causes: Option<PathBuf>,
 }
 
 impl OutputArgs {
@@ -84,8 +91,8 @@ impl OutputArgs {
 
     /// Keeps the reports of all tests, and the causes of all that they have found.
     pub(super) fn save_all(&self, reports: &[Report]) -> Result<()> {
-        if let Some(folder) = &self.output {
-            write_json(&folder.join("causes.json"), &cause_reports(reports))?;
+        if let Some(path) = &self.causes {
+            write_json(path, &cause_reports(reports))?;
         }
         self.junit.as_deref().map_or(Ok(()), |path| save_junit(reports, path))
     }
@@ -99,6 +106,9 @@ pub(super) fn run(args: ReportArgs, out: &mut dyn Write) -> Result<Outcome> {
     }
     if let Some(path) = &args.junit {
         save_junit(&reports, path)?;
+    }
+    if let Some(path) = &args.causes {
+        write_json(path, &cause_reports(&reports))?;
     }
     show(&reports, args.show.show(), out)?;
     Ok(outcome(&reports))

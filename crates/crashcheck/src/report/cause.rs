@@ -158,33 +158,33 @@ fn first_lines<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     said
 }
 
-/// A line with `#` for each number, and for what looks like an address or a hash.
+/// A line with `#` for each number, and for what looks like an address or a hash. A single digit in a word is
+/// part of a name: `EXT4`, `pmem0`.
 fn folded(line: &str) -> String {
     let mut out = String::new();
-    let mut rest = line;
-    while let Some(first) = rest.chars().next() {
-        let len = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
-        if len == 0 {
-            out.push(first);
-            rest = &rest[first.len_utf8()..];
-            continue;
-        }
-        let (word, after) = rest.split_at(len);
+    for word in line.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
+        let (word, after) = word.split_at(word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).len());
         let is_hash = word.len() >= 8 && word.chars().all(|c| c.is_ascii_hexdigit());
-        if is_hash || word.starts_with("0x") {
+        let is_number = !word.is_empty() && word.chars().all(|c| c.is_ascii_digit());
+        if is_hash || is_number || word.starts_with("0x") {
             out.push('#');
         } else {
-            for letter in word.chars() {
-                match letter {
-                    '0'..='9' if out.ends_with('#') => {}
-                    '0'..='9' => out.push('#'),
-                    _ => out.push(letter),
-                }
-            }
+            out.push_str(&without_numbers(word));
         }
-        rest = after;
+        out.push_str(after);
     }
     out
+}
+
+/// A word with `#` for two digits and more.
+fn without_numbers(word: &str) -> String {
+    let letters: Vec<char> = word.chars().collect();
+    let runs = letters.chunk_by(|one, two| one.is_ascii_digit() == two.is_ascii_digit());
+    let part = |run: &[char]| match run {
+        [first, _, ..] if first.is_ascii_digit() => "#".to_owned(),
+        run => run.iter().collect(),
+    };
+    runs.map(part).collect()
 }
 
 /// The causes of all findings of these reports; the worst first.

@@ -3,10 +3,15 @@
 use std::fmt::Write as _;
 
 use super::cause::{Cause, CauseKind, Witness, causes};
-use super::data::{EvidenceReport, LineReport, Report};
+use super::data::{EvidenceReport, LineReport, OperationReport, Report, StoreReport};
+use super::place::blamed;
 
-/// Witnesses of a cause that are shown as a line each, and tests and operations that are named.
+/// Witnesses of a cause that are shown as a line each.
 const WITNESSES_MAX: usize = 8;
+/// Tests or operations of a cause that are named.
+const NAMES_MAX: usize = 20;
+/// Parts of a line that are shown.
+const RUNS_MAX: usize = 8;
 /// Causes that are shown.
 const CAUSES_MAX: usize = 30;
 
@@ -65,16 +70,16 @@ fn write_cause(
     writeln!(out, "\n{number}. {letters}, {witnesses} in {of}: {}", cause.key.kind.meaning())?;
     cause.lines().iter().try_for_each(|line| writeln!(out, "     {line}"))?;
     if cause.lacks_callers() {
-        writeln!(out, "     (that copies for others; --stacks records who, where there are frame pointers)")?;
+        writeln!(
+            out,
+            "     (it stores for others: --stacks records its callers, where there are frame pointers)"
+        )?;
     }
-    let named = |(test, operation): &(&str, &super::data::OperationReport)| match has_tests {
-        true => format!("{test}, {}", operation.name()),
-        false => operation.name(),
-    };
-    let named: Vec<String> = operations.iter().take(WITNESSES_MAX).map(named).collect();
-    let more = operations.len() - named.len();
-    let more = if more > 0 { format!("; {more} more") } else { String::new() };
-    writeln!(out, "   in {}{more}", named.join("; "))?;
+    let mut named = if has_tests { tests(&operations) } else { names(&operations) };
+    let more = named.len().saturating_sub(NAMES_MAX);
+    named.truncate(NAMES_MAX);
+    let more = if more > 0 && !show.all { format!(", and {more} more") } else { String::new() };
+    writeln!(out, "   in {}{more}", named.join(", "))?;
     for (index, witness) in cause.witnesses.iter().enumerate() {
         if index == 1 && !show.all {
             writeln!(out, "\n   and {} more:", counted(cause.witnesses.len() - 1, "crash"))?;
@@ -90,6 +95,19 @@ fn write_cause(
         }
     }
     Ok(())
+}
+
+fn names(operations: &[(&str, &OperationReport)]) -> Vec<String> {
+    operations.iter().map(|(_, operation)| operation.name()).collect()
+}
+
+/// The tests, in order, with the number of their operations.
+fn tests(operations: &[(&str, &OperationReport)]) -> Vec<String> {
+    let of_a_test = operations.chunk_by(|one, two| one.0 == two.0).map(|of| match of {
+        [(test, _)] => (*test).to_owned(),
+        several => format!("{} ({} operations)", several[0].0, several.len()),
+    });
+    of_a_test.collect()
 }
 
 /// Where a witness was seen.
@@ -165,19 +183,39 @@ fn write_line(line: &LineReport, with_flush: bool, out: &mut String) -> std::fmt
         (flushed, _) if flushed == line.stores.len() => writeln!(out, ", flushed but not fenced")?,
         (flushed, _) => writeln!(out, ", its first {flushed} stores flushed but not fenced")?,
     }
-    for store in line.stores.iter().take(8) {
-        let name = if store.non_temporal { "ntstore" } else { "store" };
-        let data =
-            if store.data.len() > 32 { format!("{}...", &store.data[..32]) } else { store.data.clone() };
-        writeln!(
-            out,
-            "        {:5} event {} {name} {:#x} {data}  at {}",
-            store.fate, store.event, store.address, store.at
-        )?;
-        store.stack.iter().take(6).try_for_each(|frame| writeln!(out, "              from {frame}"))?;
+    // A copy of a line is eight stores by one function.
+    let is_one = |one: &StoreReport, two: &StoreReport| {
+        let of =
+            |store: &StoreReport| (store.fate.clone(), store.non_temporal, blamed(&store.at, &store.stack));
+        of(one) == of(two)
+    };
+    let runs: Vec<&[StoreReport]> = line.stores.chunk_by(is_one).collect();
+    for run in runs.iter().take(RUNS_MAX) {
+        write_store(&run[0], out)?;
+        match run {
+            [_, other] => write_store(other, out)?,
+            [_, .., last] => writeln!(
+                out,
+                "        {:5} and {} more to {:#x}, up to event {}, by the same",
+                last.fate,
+                run.len() - 1,
+                last.address,
+                last.event
+            )?,
+            _ => {}
+        }
     }
-    if line.stores.len() > 8 {
-        writeln!(out, "        ... {} more", line.stores.len() - 8)?;
-    }
-    Ok(())
+    let more: usize = runs.iter().skip(RUNS_MAX).map(|run| run.len()).sum();
+    if more > 0 { writeln!(out, "        ... {more} more") } else { Ok(()) }
+}
+
+fn write_store(store: &StoreReport, out: &mut String) -> std::fmt::Result {
+    let name = if store.non_temporal { "ntstore" } else { "store" };
+    let data = if store.data.len() > 32 { format!("{}...", &store.data[..32]) } else { store.data.clone() };
+    writeln!(
+        out,
+        "        {:5} event {} {name} {:#x} {data}  at {}",
+        store.fate, store.event, store.address, store.at
+    )?;
+    store.stack.iter().take(6).try_for_each(|frame| writeln!(out, "              from {frame}"))
 }

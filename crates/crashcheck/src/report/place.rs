@@ -1,7 +1,7 @@
 //! The place in the source that a store is blamed on.
 
 /// How the names of functions begin, without underscores, that copy, fill or store for whoever calls them.
-const HELPERS: [&str; 26] = [
+const HELPERS: [&str; 27] = [
     "memcpy",
     "memmove",
     "memset",
@@ -14,6 +14,7 @@ const HELPERS: [&str; 26] = [
     "strscpy",
     "stpcpy",
     "copy_user",
+    "copy_to_nontemporal",
     "copy_from_user",
     "copy_to_user",
     "copy_mc",

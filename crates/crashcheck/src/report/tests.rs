@@ -370,7 +370,9 @@ fn pages_and_xml_hold_any_text() {
     let mut report = report(operation(&[set(1), unflushed(2), set(0)]));
     report.name = "<script>&\"".to_owned();
     report.states[0].text = "\u{0}\u{1b}[31m</pre><script>alert(1)</script>".to_owned();
+    report.operations[0].findings[0].evidence[0].lost_by = vec!["put<script> (a.h:1)".to_owned()];
     let page = html(&report);
+    assert!(page.contains("<h2>Causes</h2>") && page.contains("<pre>put&lt;script&gt; (a.h:1)</pre>"));
     assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"));
     assert!(page.contains("<svg") && page.contains("two &lt;3&gt;"), "{page}");
     let xml = junit(&[report]);

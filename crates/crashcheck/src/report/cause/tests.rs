@@ -1,5 +1,5 @@
 use super::*;
-use crate::report::data::{BlocksReport, Totals};
+use crate::report::data::{BlocksReport, LineReport, StoreReport, Totals};
 use crate::report::{Show, causes_text};
 
 fn strings(words: &[&str]) -> Vec<String> {
@@ -109,6 +109,67 @@ fn findings_of_operations_and_tests_that_lose_the_same_store_are_one_cause() {
     let data = cause_reports(&reports);
     let tests: Vec<_> = data[0].witnesses.iter().map(|witness| witness.test.as_str()).collect();
     assert_eq!((tests, data[0].letters.as_str()), (vec!["one", "one", "two"], "ESA"));
+}
+
+#[test]
+fn numbers_addresses_and_hashes_are_not_what_tells_outputs_apart() {
+    for (line, same) in [
+        (
+            "EXT4-fs (pmem0): Checksum for group 17 failed (44391!=3)",
+            "EXT4-fs (pmem0): Checksum for group # failed (#!=#)",
+        ),
+        ("at 0xffff8 of deadbeefcafe, entry12 blk3", "at # of #, entry# blk3"),
+        ("", ""),
+        ("\u{fc}1 -- (7)", "\u{fc}# -- (#)"),
+    ] {
+        assert_eq!(folded(line), same);
+    }
+}
+
+#[test]
+fn a_copy_of_a_line_is_shown_as_one() {
+    let store = |number: u64, fate: &str, at: &str| StoreReport {
+        event: number,
+        address: number * 8,
+        data: "00".repeat(8),
+        non_temporal: true,
+        fate: fate.to_owned(),
+        at: format!("0x{number:x} {at}+{number:#x}"),
+        stack: Vec::new(),
+    };
+    let mut crash = crash("s1", &["copy"]);
+    let mut stores: Vec<_> = (0..6).map(|number| store(number, "kept", "copy")).collect();
+    stores.extend([store(6, "lost", "copy"), store(7, "lost", "copy"), store(8, "lost", "put")]);
+    crash.lost = vec![LineReport {
+        region: "pm".to_owned(),
+        offset: 0,
+        address: 0,
+        flushed: 0,
+        stores,
+        history: Vec::new(),
+    }];
+    let text = causes_text(&[test("one", vec![vec![finding('A', vec![crash])]])], Show::default());
+    let lines: Vec<_> = text.lines().skip_while(|line| !line.contains("line 0x0")).skip(1).collect();
+    let starts = [
+        "        kept  event 0 ntstore 0x0 0000000000000000  at 0x0 copy+0x0",
+        "        kept  and 5 more to 0x28, up to event 5, by the same",
+        "        lost  event 6 ntstore 0x30",
+        "        lost  event 7 ntstore 0x38",
+        "        lost  event 8 ntstore 0x40",
+        "    image",
+    ];
+    assert!(lines.len() == starts.len(), "{text}");
+    assert!(lines.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{text}");
+}
+
+#[test]
+fn tests_are_named_with_the_number_of_their_operations() {
+    let of = |name| test(name, vec![vec![finding('A', vec![crash("s1", &["a"])])]; 2]);
+    let reports = [of("one"), test("two", vec![vec![finding('S', vec![crash("s1", &["a"])])]])];
+    let text = causes_text(&reports, Show::default());
+    assert!(text.contains("\n   in one (2 operations), two\n"), "{text}");
+    let text = causes_text(&reports[..1], Show::default());
+    assert!(text.contains("\n   in checkpoint 0 to 1, checkpoint 1 to 2\n"), "{text}");
 }
 
 #[test]
