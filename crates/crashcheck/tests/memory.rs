@@ -59,6 +59,7 @@ fn analyzed(file: &Path) -> Report {
         has_prefix_oracle: false,
         must_be_atomic: true,
         threads: 2,
+        exclude: &[],
         symbols: &|_, _| None,
         deadline: None,
         limits: Limits::default(),

@@ -129,6 +129,7 @@ fn tested(trace: &Trace, file: &Path, per_point: usize) -> Report {
         has_prefix_oracle: true,
         must_be_atomic: true,
         threads: 2,
+        exclude: &[],
         symbols: &|_, _| None,
         deadline: None,
         limits: Limits::default(),

@@ -11,7 +11,7 @@ use fastness_crashcheck::run::{Analysis, ImagesConfig, Limits};
 use fastness_crashcheck::symbols::Symbols;
 use fastness_crashcheck::trace::open_trace;
 
-use super::options::{BudgetArgs, ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
+use super::options::{BudgetArgs, HintArgs, ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
 use super::progress::Progress;
 use super::{report, work};
 use crate::error::{Context, Result, refuse};
@@ -40,6 +40,8 @@ pub(crate) struct AnalyzeArgs {
     show: report::ShowArgs,
     #[command(flatten)]
     judge: RecoverArgs,
+    #[command(flatten)]
+    hints: HintArgs,
     #[command(flatten)]
     budget: BudgetArgs,
     #[command(flatten)]
@@ -85,6 +87,7 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
         has_prefix_oracle: oracle.prefix,
         must_be_atomic: oracle.atomic,
         threads: args.judge.threads(),
+        exclude: &args.hints.exclude,
         symbols: &|pc, _| symbols.find(pc).or_else(|| kernel.find(pc)),
         deadline: args.budget.deadline(),
         limits: Limits::default(),

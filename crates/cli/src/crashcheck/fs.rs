@@ -14,7 +14,7 @@ use fastness_crashcheck::tracer::Programs;
 use fastness_crashcheck_workload::ace::{FileSet, Sequences};
 
 use super::machine::MachineArgs;
-use super::options::{BudgetArgs, ImageArgs, Subject, threads};
+use super::options::{BudgetArgs, HintArgs, ImageArgs, Subject, threads};
 use super::progress::Progress;
 use super::report::{self, OutputArgs, ShowArgs};
 use super::work;
@@ -78,6 +78,8 @@ pub(crate) struct FsArgs {
     /// Path of the plug-in
     #[arg(long, value_name = "FILE")]
     plugin: Option<PathBuf>,
+    #[command(flatten)]
+    hints: HintArgs,
     #[command(flatten)]
     budget: BudgetArgs,
     #[command(flatten)]
@@ -197,6 +199,7 @@ fn run_all(
             let setting = GuestSetting {
                 guests: &machine.guests,
                 plugin: &machine.plugin,
+                exclude: &args.hints.exclude,
                 symbols: machine.symbols.as_ref(),
                 trace: &args.output.trace(&name, &work),
                 work: &work,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use fastness_crashcheck::explain::Exclusion;
 use fastness_crashcheck::run::{
     ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig,
 };
@@ -76,6 +77,15 @@ impl BudgetArgs {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         Instant::now().checked_add(Duration::from_secs(self.budget?))
     }
+}
+
+/// What is left out of hints.
+#[derive(Debug, Args)]
+pub(crate) struct HintArgs {
+    /// No hints about this: a range of persistent memory (0-4K, pool:0x40+64), a function, a source file. Crash
+    /// images are made of it all the same. May be repeated
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) exclude: Vec<Exclusion>,
 }
 
 /// Kernel symbols for traces of guests.

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fastness_crashcheck::check::Step;
 use fastness_crashcheck::report::Report;
-use fastness_crashcheck::run::{ImagesConfig, PmConfig, RecoverConfig, Setting, Test, TraceConfig};
+use fastness_crashcheck::run::{
+    HintsConfig, ImagesConfig, PmConfig, RecoverConfig, Setting, Test, TraceConfig,
+};
 use fastness_crashcheck::tracer::Programs;
 
-use super::options::{BudgetArgs, ImageArgs, RecoverArgs, Subject, words};
+use super::options::{BudgetArgs, HintArgs, ImageArgs, RecoverArgs, Subject, words};
 use super::progress::Progress;
 use super::report::{self, OutputArgs, ShowArgs};
 use super::work;
@@ -29,7 +31,8 @@ says `nopl 0x7a5c0001(%rax,%rax,1)` with 3 in rdi and a number in rsi (docs/cras
 Exit code 1 if an operation is not crash-consistent.";
 
 /// Options that a configuration has itself.
-const IN_CONFIGURATIONS: [&str; 18] = [
+const IN_CONFIGURATIONS: [&str; 19] = [
+    "exclude",
     "pm",
     "recover",
     "command",
@@ -77,6 +80,8 @@ pub(crate) struct RunArgs {
     plugin: Option<PathBuf>,
     #[command(flatten)]
     judge: RecoverArgs,
+    #[command(flatten)]
+    hints: HintArgs,
     #[command(flatten)]
     budget: BudgetArgs,
     #[command(flatten)]
@@ -154,6 +159,7 @@ fn from_arguments(args: &RunArgs) -> Result<Test> {
         },
         images: ImagesConfig { shrink: args.judge.shrink, ..args.images.config(Subject::Program) },
         oracle: args.judge.oracle(),
+        hints: HintsConfig { exclude: args.hints.exclude.clone() },
         dir: PathBuf::from("."),
     };
     test.check().map_err(refuse)?;

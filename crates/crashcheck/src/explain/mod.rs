@@ -3,12 +3,14 @@
 //!
 //! Source: PM file systems dissertation, 8.7 (trace analysis).
 
+mod exclude;
 mod lines;
 mod patterns;
 mod pending;
 
+pub use exclude::Exclusion;
 pub use lines::{ExplainedLine, Kept, explain};
-pub use patterns::{Pattern, PatternKind, patterns};
+pub use patterns::{Pattern, PatternKind, Search, patterns};
 pub use pending::{Pending, Store, pending_at};
 
 #[cfg(test)]

@@ -7,9 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
+use std::ops::Range;
 
 use fastness_crashcheck_trace::{Event, FenceKind, FlushKind, Kind, Reader};
 
+use super::exclude::Exclusion;
 use crate::Result;
 use crate::generate::{Layout, Place};
 
@@ -33,6 +35,23 @@ pub enum PatternKind {
 }
 
 impl PatternKind {
+    /// How much it matters; the least number is that of what matters most. What a recovery reads and a crash
+    /// can lose comes first, what only costs time last.
+    pub fn rank(self, is_read: Option<bool>) -> u8 {
+        match (self, is_read) {
+            (PatternKind::MissingFlush, Some(true)) => 0,
+            (PatternKind::MissingFence, Some(true)) => 1,
+            (PatternKind::MissingFlush, None) => 2,
+            (PatternKind::MissingFence, None) => 3,
+            (PatternKind::OverwriteBeforePersist, _) => 4,
+            (PatternKind::UnorderedFlushes, _) => 5,
+            (PatternKind::MissingFlush, Some(false)) => 6,
+            (PatternKind::MissingFence, Some(false)) => 7,
+            (PatternKind::RedundantFlush, _) => 8,
+            (PatternKind::RedundantFence, _) => 9,
+        }
+    }
+
     /// For programs.
     pub fn name(self) -> &'static str {
         match self {
@@ -71,6 +90,17 @@ pub struct Pattern {
     pub first_event: u64,
     /// Its address; `None` for fences.
     pub first_address: Option<u64>,
+    /// Whether the recovery reads the lines of what is missing; `None` if that is not known.
+    pub is_read: Option<bool>,
+}
+
+/// What is looked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Search<'a> {
+    /// Ranges of PM, and functions and files; names are left to those who know them.
+    pub exclude: &'a [Exclusion],
+    /// The lines of the image that a recovery reads, by number.
+    pub read: Option<&'a BTreeSet<u64>>,
 }
 
 /// A store into a line.
@@ -103,42 +133,64 @@ struct SinceFence {
     first_flush: Option<(u64, Option<u64>, u64)>,
 }
 
-struct Search {
+struct Found<'a> {
     layout: Layout,
+    excluded: Vec<Range<u64>>,
+    read: Option<&'a BTreeSet<u64>>,
     lines: BTreeMap<u64, Line>,
     /// By thread.
     since_fence: BTreeMap<u32, SinceFence>,
-    found: BTreeMap<(PatternKind, Option<u64>), Pattern>,
+    found: BTreeMap<(PatternKind, Option<u64>, Option<bool>), Pattern>,
 }
 
-/// Looks for patterns in the rest of a trace; one of a kind for each instruction.
+/// Looks for patterns in the rest of a trace; one of a kind for each instruction, and of what is missing one
+/// more if the recovery reads some of the lines and others not.
 ///
 /// # Errors
 /// Those of the trace.
-pub fn patterns(reader: &mut Reader<impl Read>) -> Result<Vec<Pattern>> {
+pub fn patterns(reader: &mut Reader<impl Read>, search: Search<'_>) -> Result<Vec<Pattern>> {
     let layout = Layout::of(reader.header())?;
-    let mut search =
-        Search { layout, lines: BTreeMap::new(), since_fence: BTreeMap::new(), found: BTreeMap::new() };
+    let mut found = Found {
+        excluded: search.exclude.iter().filter_map(|exclusion| exclusion.bytes(&layout)).collect(),
+        read: search.read,
+        layout,
+        lines: BTreeMap::new(),
+        since_fence: BTreeMap::new(),
+        found: BTreeMap::new(),
+    };
     loop {
         let number = reader.count();
         let Some(event) = reader.next()? else { break };
-        search.event(&event, number);
+        found.event(&event, number);
     }
-    search.end();
-    Ok(search.found.into_values().collect())
+    found.end();
+    Ok(found.found.into_values().collect())
 }
 
 /// Number, instruction and thread of an event.
 type At = (u64, Option<u64>, u32);
 
-impl Search {
+impl Found<'_> {
     fn note(&mut self, kind: PatternKind, pc: Option<u64>, event: u64, address: Option<u64>) {
-        let first = || Pattern { kind, pc, count: 0, first_event: event, first_address: address };
-        let found = self.found.entry((kind, pc)).or_insert_with(first);
+        let offset = address.and_then(|address| self.offset(address, 1));
+        if offset.is_some_and(|offset| self.is_excluded(offset)) {
+            return;
+        }
+        let is_missing = matches!(kind, PatternKind::MissingFlush | PatternKind::MissingFence);
+        let is_read = match (self.read, offset) {
+            (Some(read), Some(offset)) if is_missing => Some(read.contains(&(offset / LINE_BYTES))),
+            _ => None,
+        };
+        let first = || Pattern { kind, pc, count: 0, first_event: event, first_address: address, is_read };
+        let found = self.found.entry((kind, pc, is_read)).or_insert_with(first);
         found.count += 1;
         if event < found.first_event {
             (found.first_event, found.first_address) = (event, address);
         }
+    }
+
+    fn is_excluded(&self, offset: u64) -> bool {
+        self.excluded.iter().any(|range| range.contains(&offset))
     }
 
     fn offset(&self, address: u64, len: usize) -> Option<u64> {
@@ -208,6 +260,9 @@ impl Search {
             return;
         }
         self.cover(line, thread);
+        if self.is_excluded(offset) {
+            return;
+        }
         let since = self.since_fence.entry(thread).or_default();
         since.flushed.insert(line);
         since.first_flush.get_or_insert((number, pc, address));

@@ -74,7 +74,7 @@ fn an_image_is_explained_store_by_store() {
 fn patterns_are_found_with_their_first_event() {
     let found = |ops: Vec<Op>| -> Vec<(&'static str, u64, u64)> {
         let file = recorded(ops);
-        let found = patterns(&mut Reader::new(&file[..]).unwrap()).unwrap();
+        let found = patterns(&mut Reader::new(&file[..]).unwrap(), Search::default()).unwrap();
         found.iter().map(|pattern| (pattern.kind.name(), pattern.count, pattern.first_event)).collect()
     };
     let store = |line: u64| Op::store(line * 64, [1; 8]);
@@ -122,7 +122,7 @@ fn patterns_are_those_of_each_thread() {
         push(2, store(8, true));
         fences.iter().for_each(|&thread| push(thread, Kind::Fence(trace::FenceKind::Sfence)));
         let file = writer.finish().unwrap();
-        let found = patterns(&mut Reader::new(&file[..]).unwrap()).unwrap();
+        let found = patterns(&mut Reader::new(&file[..]).unwrap(), Search::default()).unwrap();
         found.iter().map(|pattern| (pattern.kind, pattern.first_event)).collect::<Vec<_>>()
     };
     assert_eq!(traced(&[1, 2]), []);

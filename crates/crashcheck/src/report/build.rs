@@ -5,14 +5,12 @@ use std::collections::BTreeSet;
 use fastness_crashcheck_trace::Header;
 
 use super::cause::cause_reports;
-use super::data::{
-    FindingReport, OperationReport, PatternReport, RegionReport, Report, StateReport, Totals, VERSION,
-};
+use super::data::{FindingReport, OperationReport, RegionReport, Report, StateReport, Totals, VERSION};
 use super::evidence::evidence;
-use super::source::{Source, difference_again, ending, place, readable, short_name};
+use super::hints::hints;
+use super::source::{Source, difference_again, ending, readable, short_name};
 use crate::Result;
 use crate::check::{Finding, FindingKind, Operation};
-use crate::explain::patterns;
 use crate::trace::open_trace;
 
 /// Makes the report.
@@ -22,7 +20,7 @@ use crate::trace::open_trace;
 pub fn build(source: &Source<'_>) -> Result<Report> {
     let mut reader = open_trace(source.trace)?;
     let header = reader.header().clone();
-    let patterns = patterns(&mut reader)?;
+    while reader.next()?.is_some() {}
     let Source { counts, passed, states, .. } = source;
     let totals = Totals {
         events: reader.count(),
@@ -40,14 +38,6 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
         start: region.start,
         len_bytes: region.len_bytes,
     };
-    let pattern = |pattern: crate::explain::Pattern| PatternReport {
-        kind: pattern.kind.name().to_owned(),
-        what: pattern.kind.meaning().to_owned(),
-        at: place(source, pattern.pc, false),
-        count: pattern.count,
-        first_event: pattern.first_event,
-        first_address: pattern.first_address,
-    };
     let state = |(index, found): (usize, &crate::check::Found)| StateReport {
         name: found.name.clone(),
         ending: ending(states.state(index)),
@@ -64,9 +54,12 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
         causes: Vec::new(),
         operations: operations.collect::<Result<_>>()?,
         states: states.found().iter().enumerate().map(state).collect(),
-        patterns: patterns.into_iter().map(pattern).collect(),
+        patterns: hints(source),
     };
     report.causes = cause_reports(std::slice::from_ref(&report));
+    // What has shown itself to matter comes first.
+    let places: Vec<&String> = report.causes.iter().flat_map(|cause| &cause.places).collect();
+    report.patterns.sort_by_key(|hint| !places.iter().any(|place| hint.is_by(place)));
     Ok(report)
 }
 

@@ -25,7 +25,7 @@ pub struct Report {
     pub operations: Vec<OperationReport>,
     /// Each state that a crash can lead to, in the order in which they were found.
     pub states: Vec<StateReport>,
-    /// What the trace hints at.
+    /// What the trace hints at: what matters most comes first.
     pub patterns: Vec<PatternReport>,
 }
 
@@ -286,8 +286,14 @@ pub struct PatternReport {
     pub kind: String,
     /// For people.
     pub what: String,
-    /// The instruction.
+    /// The functions and lines of its instructions.
     pub at: String,
+    /// How many instructions.
+    #[serde(default)]
+    pub instructions: usize,
+    /// Whether the recovery reads what is missing; none if that is not known.
+    #[serde(default)]
+    pub is_read: Option<bool>,
     /// How often.
     pub count: u64,
     /// Number of the first such event.

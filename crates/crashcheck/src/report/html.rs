@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::cause::{Cause, causes};
-use super::data::{EvidenceReport, HistoryReport, LineReport, Report};
+use super::data::{EvidenceReport, HistoryReport, LineReport, PatternReport, Report};
+use super::hints::SHOWN;
 use super::junit::escaped;
 
 const STYLE: &str = "\
@@ -226,15 +227,28 @@ fn write_patterns(report: &Report, out: &mut String) -> std::fmt::Result {
     if report.patterns.is_empty() {
         return Ok(());
     }
-    writeln!(out, "<h2>Hints from the trace</h2>\n<table><tr><th>what<th>times<th>first event<th>by</tr>")?;
-    for pattern in &report.patterns {
+    writeln!(out, "<h2>Hints from the trace</h2>\n<p>What matters most comes first.</p>")?;
+    let (first, others) = report.patterns.split_at(SHOWN.min(report.patterns.len()));
+    write_hints(first, out)?;
+    if !others.is_empty() {
+        writeln!(out, "<details><summary>{} more</summary>", others.len())?;
+        write_hints(others, out)?;
+        writeln!(out, "</details>")?;
+    }
+    Ok(())
+}
+
+fn write_hints(hints: &[PatternReport], out: &mut String) -> std::fmt::Result {
+    writeln!(out, "<table><tr><th>what<th>times<th>instructions<th>first event<th>by</tr>")?;
+    for hint in hints {
         writeln!(
             out,
-            "<tr><td>{}<td>{}<td>{}<td><code>{}</code></tr>",
-            escaped(&pattern.what),
-            pattern.count,
-            pattern.first_event,
-            escaped(&pattern.at)
+            "<tr><td>{}<td>{}<td>{}<td>{}<td><code>{}</code></tr>",
+            escaped(&hint.meaning()),
+            hint.count,
+            hint.instructions,
+            hint.first_event,
+            escaped(&hint.at)
         )?;
     }
     writeln!(out, "</table>")

@@ -8,6 +8,7 @@ mod cause;
 mod cause_text;
 mod data;
 mod evidence;
+mod hints;
 mod html;
 mod junit;
 mod place;

@@ -47,6 +47,35 @@ pub(super) fn blamed(at: &str, stack: &[String]) -> String {
     meant.map_or_else(|| at.to_owned(), |frame| named(frame).unwrap_or_else(|| at.to_owned()))
 }
 
+/// The functions of an instruction, inlined into each other, from the innermost that is no helper on, without
+/// addresses: what many instructions have in common.
+pub(super) fn chain(at: &str) -> String {
+    let frames = frames(at);
+    let from = frames.iter().position(|frame| !is_helper(frame)).unwrap_or(0);
+    let names: Vec<String> = frames[from..].iter().filter_map(|frame| named(frame)).collect();
+    match at.split_once(" in ") {
+        // Of a file without symbols.
+        Some((address, file)) if !address.contains(' ') => format!("in {file}"),
+        _ if names.is_empty() => at.to_owned(),
+        _ => names.join(" in "),
+    }
+}
+
+/// The functions, files, lines and modules that an instruction names.
+pub(super) fn names(at: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    for frame in frames(at) {
+        let name = function(frame);
+        names.push(name.split_once("+0x").map_or(name, |(name, _)| name));
+        let place = frame[name.len()..].trim_start().trim_start_matches('(').trim_end_matches(')');
+        names.push(place);
+        names.extend(place.rsplit_once(':').map(|(file, _)| file));
+        names.extend(frame.split_once(" in ").map(|(_, file)| file));
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
 /// Whether a place says little: code that stores for whoever calls it, or code without a name.
 pub(super) fn is_helper(place: &str) -> bool {
     let name = function(place).trim_start_matches('_');
@@ -107,6 +136,20 @@ mod tests {
         assert_eq!(of("0x5555 in libdb.so", &["0x6 main (a.c:1)"]), "0x5555 in libdb.so");
         assert_eq!(of("an unknown instruction", &[]), "an unknown instruction");
         assert_eq!(of("0x5 .cold", &[]), "0x5 .cold");
+    }
+
+    #[test]
+    fn instructions_with_the_same_functions_are_one_place() {
+        let inlined = "0x5 _mm_clflush (emmintrin.h:9) in flush (pm.h:24) in move (bank.c:17)";
+        assert_eq!(chain(inlined), "flush (pm.h:24) in move (bank.c:17)");
+        assert_eq!(names(inlined)[3..6], ["flush", "pm.h:24", "pm.h"]);
+        assert_eq!(chain("0xff nova_flush.isra.0+0x12 [nova]"), "nova_flush [nova]");
+        assert_eq!(names("0xff nova_flush+0x12 [nova]"), ["nova_flush", "[nova]"]);
+        assert_eq!(chain("0x7f00 in libpmemobj.so.1"), "in libpmemobj.so.1");
+        assert!(names("0x7f00 in libpmemobj.so.1").contains(&"libpmemobj.so.1"));
+        for at in ["0x7f00", "an unknown instruction", "0x5 memcpy"] {
+            assert_eq!(chain(at), at.trim_start_matches("0x5 "));
+        }
     }
 
     #[test]

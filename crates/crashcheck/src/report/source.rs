@@ -7,6 +7,7 @@ use fastness_pm_model::Config;
 
 use super::place::UNKNOWN;
 use crate::check::{Counts, Operation, Passed, Shrink, State, States};
+use crate::explain::{Exclusion, Pattern};
 use crate::symbols::Find;
 
 /// Most bytes of a state, and of a difference.
@@ -34,6 +35,10 @@ pub struct Source<'a> {
     pub states: &'a States,
     /// The operations.
     pub operations: &'a [Operation],
+    /// What the trace hints at, by instruction.
+    pub patterns: &'a [Pattern],
+    /// Functions and files that no hint is about.
+    pub exclude: &'a [Exclusion],
     /// Reduces the losses of crashes.
     pub shrink: Shrink<'a>,
 }

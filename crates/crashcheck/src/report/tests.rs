@@ -13,6 +13,8 @@ use crate::run::{Analysis, ImagesConfig, Limits};
 use crate::symbols::Find;
 use crate::trace::record;
 
+mod hints;
+
 /// Recovers in this process: a mark in line 0 makes lines 1 and 2 valid.
 fn marked(contents: &Contents) -> Result<State> {
     let byte = |line: u64| {
@@ -87,22 +89,46 @@ fn report_of_trace(
     symbols: &Find<'_>,
     progress: &(dyn Fn(&Step<'_>) + Sync),
 ) -> Report {
-    let analysis = Analysis {
+    let analysis = Analysis { images, limits, progress, ..analysis(extract, trace, symbols) };
+    analysis.run().unwrap()
+}
+
+fn analysis<'a, E: Extract>(extract: &'a E, trace: &'a Path, symbols: &'a Find<'a>) -> Analysis<'a, E> {
+    Analysis {
         name: "journal",
         trace,
-        images,
+        images: &DEFAULT,
         extract,
         recovery: None,
         oracles: Vec::new(),
         has_prefix_oracle: false,
         must_be_atomic: true,
         threads: 2,
+        exclude: &[],
         symbols,
         deadline: None,
-        limits,
-        progress,
-    };
-    analysis.run().unwrap()
+        limits: Limits::default(),
+        progress: &|_| {},
+    }
+}
+
+static DEFAULT: std::sync::LazyLock<ImagesConfig> = std::sync::LazyLock::new(ImagesConfig::default);
+
+/// A trace in which the instruction of each event is its number, and each has two callers.
+fn named_trace(dir: &Path, ops: Vec<Op>) -> PathBuf {
+    let bytes = std::fs::read(trace_of(dir, ops)).unwrap();
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    let mut writer = Writer::new(Vec::new(), reader.header()).unwrap();
+    loop {
+        let number = reader.count();
+        let Some(event) = reader.next().unwrap() else { break };
+        let stack = Some(&[100 + number, 1000][..]);
+        let origin = Origin { pc: Some(number), stack, ..Origin::default() };
+        writer.push(&Event { origin, ..event }).unwrap();
+    }
+    let path = dir.join("named.trace");
+    std::fs::write(&path, writer.finish().unwrap()).unwrap();
+    path
 }
 
 #[test]
@@ -203,21 +229,8 @@ fn a_missing_flush_is_shown_with_the_store_that_was_lost() {
 #[test]
 fn a_cause_is_the_place_of_what_is_lost_or_of_the_last_store_before_the_crash() {
     let dir = tempfile::tempdir().unwrap();
-    // The instruction of each event is its number; each has two callers.
     let report = |ops| {
-        let bytes = std::fs::read(trace_of(dir.path(), ops)).unwrap();
-        let mut reader = Reader::new(&bytes[..]).unwrap();
-        let mut writer = Writer::new(Vec::new(), reader.header()).unwrap();
-        loop {
-            let number = reader.count();
-            let Some(event) = reader.next().unwrap() else { break };
-            let stack = Some(&[100 + number, 1000][..]);
-            writer
-                .push(&Event { origin: Origin { pc: Some(number), stack, ..Origin::default() }, ..event })
-                .unwrap();
-        }
-        let path = dir.path().join("named.trace");
-        std::fs::write(&path, writer.finish().unwrap()).unwrap();
+        let path = named_trace(dir.path(), ops);
         let symbols = |pc, _| match pc {
             0..=99 => Some("memcpy (memcpy.S:7)".to_owned()),
             100..=999 => Some(format!("put{} (pm.h:3) in main (log.c:9)", pc - 100)),

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::cause_text::{Show, write_causes};
 use super::data::{OperationReport, Report};
+use super::hints::SHOWN;
 
 /// The report: causes first, the smallest witness of each in full.
 pub fn text(report: &Report) -> String {
@@ -56,17 +57,7 @@ fn write(report: &Report, show: Show, out: &mut String) -> std::fmt::Result {
         writeln!(out)?;
         write_operation(report, operation, out)?;
     }
-    if !report.patterns.is_empty() {
-        writeln!(out, "\nhints from the trace:")?;
-    }
-    for pattern in &report.patterns {
-        let address = pattern.first_address.map_or_else(String::new, |address| format!(", {address:#x}"));
-        writeln!(
-            out,
-            "  {} times {} ({}), first event {}{address}\n      by {}",
-            pattern.count, pattern.kind, pattern.what, pattern.first_event, pattern.at
-        )?;
-    }
+    write_hints(report, show, out)?;
     let wrong = report.operations.iter().filter(|operation| !operation.findings.is_empty()).count();
     writeln!(out)?;
     match wrong {
@@ -77,6 +68,35 @@ fn write(report: &Report, show: Show, out: &mut String) -> std::fmt::Result {
             report.name,
             report.operations.len()
         ),
+    }
+}
+
+fn write_hints(report: &Report, show: Show, out: &mut String) -> std::fmt::Result {
+    if !report.patterns.is_empty() {
+        writeln!(out, "\nhints from the trace, what matters most first:")?;
+    }
+    let shown = if show.all { usize::MAX } else { SHOWN };
+    for hint in report.patterns.iter().take(shown) {
+        let address = hint.first_address.map_or_else(String::new, |address| format!(", {address:#x}"));
+        let instructions = match hint.instructions {
+            0 | 1 => String::new(),
+            several => format!(" ({several} instructions)"),
+        };
+        writeln!(
+            out,
+            "  {} times {} ({}), first event {}{address}\n      by {}{instructions}",
+            hint.count,
+            hint.kind,
+            hint.meaning(),
+            hint.first_event,
+            hint.at
+        )?;
+    }
+    let more = report.patterns.len().saturating_sub(shown);
+    if more > 0 {
+        writeln!(out, "  ... {more} more (--all shows them, --exclude leaves some out)")
+    } else {
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ use crate::check::{
     StateLimits, States, Step, Stream, Workers,
 };
 use crate::error::Result;
-use crate::explain::pending_at;
+use crate::explain::{Exclusion, Pattern, PatternKind, Search, patterns, pending_at};
 use crate::generate::{Contents, KNOWN_IMAGES, Known, NonTemporal, Options, Recovery, generate, outline};
 use crate::report::{Report, Source, build};
 use crate::symbols::Find;
@@ -55,6 +55,8 @@ pub struct Analysis<'a, E> {
     pub must_be_atomic: bool,
     /// Recoveries at a time.
     pub threads: usize,
+    /// What no hint is about.
+    pub exclude: &'a [Exclusion],
     /// Says where an instruction comes from.
     pub symbols: &'a Find<'a>,
     /// No recovery begins after this; the report says what was not reached. One may, all the same: that of
@@ -112,7 +114,14 @@ impl<E: Extract> Analysis<'_, E> {
         self.report(&options, &judge, passed, passes)
     }
 
-    fn report(&self, options: &Options, judge: &Judge<'_>, passed: Passed, passes: Passes) -> Result<Report> {
+    fn report(
+        &mut self,
+        options: &Options,
+        judge: &Judge<'_>,
+        passed: Passed,
+        passes: Passes,
+    ) -> Result<Report> {
+        let patterns = self.patterns(options)?;
         let recoveries_max = if self.is_over() { 0 } else { self.images.shrink };
         let (states, known) = (&passes.states, RefCell::new(passes.known));
         let forgotten = known.borrow().forgotten();
@@ -134,8 +143,27 @@ impl<E: Extract> Analysis<'_, E> {
             forgotten,
             states,
             operations: judge.operations(),
+            patterns: &patterns,
+            exclude: self.exclude,
             shrink: Shrink { leads_to: &leads_to, recoveries_max },
         })
+    }
+
+    /// What the trace hints at. If flushes are missing, a recovery of everything is traced, to find out whether
+    /// it reads what they would have made durable; if that fails, this is not known.
+    fn patterns(&mut self, options: &Options) -> Result<Vec<Pattern>> {
+        let search = Search { exclude: self.exclude, read: None };
+        let found = patterns(&mut open_trace(self.trace)?, search)?;
+        let is_missing =
+            |found: &Pattern| matches!(found.kind, PatternKind::MissingFlush | PatternKind::MissingFence);
+        let is_wanted = self.images.reads && found.iter().any(is_missing) && !self.is_over();
+        let Some(recovery) = self.recovery.as_mut().filter(|_| is_wanted) else { return Ok(found) };
+        let pending =
+            pending_at(&mut open_trace(self.trace)?, options.config, options.memory_max_bytes, u64::MAX)?;
+        match recovery.lines_read(&pending.replay.everything()) {
+            Ok(read) => patterns(&mut open_trace(self.trace)?, Search { read: Some(&read), ..search }),
+            Err(_) => Ok(found),
+        }
     }
 
     fn is_over(&self) -> bool {

@@ -21,6 +21,7 @@ use fastness_pm_model::{Config, Persistence, Rules};
 use serde::Deserialize;
 
 use crate::error::{CheckError, Result};
+use crate::explain::Exclusion;
 use crate::generate::{NonTemporal, Options, Outline, Pick};
 
 /// A test.
@@ -42,6 +43,9 @@ pub struct Test {
     /// Further oracles.
     #[serde(default)]
     pub oracle: OracleConfig,
+    /// What the report hints at.
+    #[serde(default)]
+    pub hints: HintsConfig,
     /// Where commands are run, and what relative names of files are relative to; that of the file by default.
     #[serde(default)]
     pub dir: PathBuf,
@@ -157,6 +161,14 @@ pub enum NonTemporalConfig {
     Whole,
     /// In part.
     Partial,
+}
+
+/// What the report hints at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HintsConfig {
+    /// Not these: ranges of PM, functions, files. Crash images are made of them all the same.
+    pub exclude: Vec<Exclusion>,
 }
 
 /// Further oracles.

@@ -11,8 +11,8 @@ mod user;
 
 pub use analysis::{Analysis, Limits};
 pub use config::{
-    ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig, PmConfig, RecoverConfig,
-    Test, TraceConfig,
+    HintsConfig, ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig, PmConfig,
+    RecoverConfig, Test, TraceConfig,
 };
 pub use file_system::{FileSystem, FileTest, Work, run_in_guest};
 pub use setting::GuestSetting;

@@ -8,6 +8,7 @@ use super::config::ImagesConfig;
 use super::user::absolute;
 use crate::check::Step;
 use crate::error::{CheckError, Result};
+use crate::explain::Exclusion;
 use crate::guest::{Guests, Nvme, PM_START, Restore};
 use crate::symbols::KernelSymbols;
 
@@ -30,6 +31,8 @@ pub struct GuestSetting<'a> {
     pub has_stacks: bool,
     /// Which crash images.
     pub images: &'a ImagesConfig,
+    /// What no hint is about.
+    pub exclude: &'a [Exclusion],
     /// Functions of the guest's kernel, for reports
     /// ([`Snapshot::kernel_symbols`](crate::guest::Snapshot::kernel_symbols)).
     pub symbols: Option<&'a KernelSymbols>,

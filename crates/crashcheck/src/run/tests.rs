@@ -1,4 +1,5 @@
 use super::*;
+use crate::explain::Exclusion;
 
 const GOOD: &str = "\
 name = \"journal\"
@@ -26,7 +27,10 @@ fn a_configuration_is_read_and_the_rest_has_defaults() {
     let test = Test::parse(&more).unwrap();
     assert_eq!((test.images.persistence, test.images.pick), (PersistenceConfig::Eadr, PickConfig::Fast));
     assert_eq!((test.images.per_point, test.images.non_temporal), (9, NonTemporalConfig::Partial));
-    assert!(test.oracle.prefix);
+    assert!(test.oracle.prefix && test.hints.exclude.is_empty());
+    let test = Test::parse(&format!("{GOOD}[hints]\nexclude = [\"log:0-4K\", \"persist\"]\n")).unwrap();
+    let header = Exclusion::Range { region: Some("log".to_owned()), bytes: 0..4096 };
+    assert_eq!(test.hints.exclude, [header, Exclusion::Name("persist".to_owned())]);
 }
 
 #[test]
@@ -43,6 +47,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("[recover]", "[recovr]", "recovr"),
         ("command = [\"./journal\", \"{pm}\"]", "command = []", "a command is empty"),
         ("[trace]", "[images]\nper_point = 0\n[trace]", "per_point: 0"),
+        ("[trace]", "[hints]\nexclude = [\"64-0\"]\n[trace]", "the range 64-0 is empty"),
         ("[trace]", "[trace]\nshould = 1", "line 9"),
     ] {
         let text = GOOD.replacen(from, to, 1);

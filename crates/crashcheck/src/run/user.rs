@@ -76,6 +76,7 @@ impl Test {
             has_prefix_oracle: self.oracle.prefix,
             must_be_atomic: self.oracle.atomic,
             threads: setting.threads,
+            exclude: &self.hints.exclude,
             symbols: &|pc, _| symbols.find(pc),
             deadline: setting.deadline,
             limits: Limits::default(),

@@ -33,6 +33,7 @@ fn hello_world(
         threads: 2,
         has_stacks: false,
         images,
+        exclude: &[],
         symbols: Some(&symbols),
         deadline: None,
         progress: &|_| (),

@@ -32,6 +32,7 @@ pub(crate) fn ends_at_returns(snapshot: &Snapshot, folder: &Path) {
             threads: 2,
             has_stacks: false,
             images: &ImagesConfig::default(),
+            exclude: &[],
             symbols: None,
             deadline: None,
             progress: &|_| (),
