@@ -82,8 +82,8 @@ impl BudgetArgs {
 /// What is left out of hints.
 #[derive(Debug, Args)]
 pub(crate) struct HintArgs {
-    /// No hints about this: a range of persistent memory (0-4K, pool:0x40+64), a function, a source file. Crash
-    /// images are made of it all the same. May be repeated
+    /// No hints about this: a range of persistent memory (0-4K, pool:0x40+64), a function, a source file.
+    /// Crash images are made of it all the same. May be repeated
     #[arg(long, value_name = "WHAT")]
     pub(crate) exclude: Vec<Exclusion>,
 }

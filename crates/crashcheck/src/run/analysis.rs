@@ -149,8 +149,8 @@ impl<E: Extract> Analysis<'_, E> {
         })
     }
 
-    /// What the trace hints at. If flushes are missing, a recovery of everything is traced, to find out whether
-    /// it reads what they would have made durable; if that fails, this is not known.
+    /// What the trace hints at. If flushes are missing, a recovery of everything is traced, to find out
+    /// whether it reads what they would have made durable; if that fails, this is not known.
     fn patterns(&mut self, options: &Options) -> Result<Vec<Pattern>> {
         let search = Search { exclude: self.exclude, read: None };
         let found = patterns(&mut open_trace(self.trace)?, search)?;
