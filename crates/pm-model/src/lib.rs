@@ -49,6 +49,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod count;
 mod enumerate;
 mod explore;
 mod fault;
@@ -65,6 +66,7 @@ mod states;
 mod trace;
 
 pub use config::{Config, Persistence, Rules};
+pub use count::ImageCount;
 pub use enumerate::{Enumerated, TooMany};
 pub use explore::{Budget, CrashPoint, CrashPoints, Summary, explore};
 pub use fault::Fault;

@@ -12,10 +12,11 @@
 //!
 //! Source: PM file systems dissertation, 8.6.2.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::finding::{Finding, FindingKind, Operation, judge_atomicity, judge_recoveries};
+use super::left_out::{CutPoint, LeftOut};
 use super::losses::{Held, Losses, bytes_lost};
 use super::oracle::Oracle;
 use super::state::{State, States};
@@ -108,6 +109,9 @@ pub struct Judge<'a> {
     must_be_atomic: bool,
     operations: Vec<Operation>,
     counts: Counts,
+    left_out: LeftOut,
+    /// Images of the point.
+    images: HashSet<ImageHash>,
     non_temporal: BTreeSet<u64>,
     held: Held,
     /// The checkpoint before the operation, and the states at it.
@@ -131,6 +135,8 @@ impl<'a> Judge<'a> {
             must_be_atomic,
             operations: Vec::new(),
             counts: Counts::default(),
+            left_out: LeftOut::default(),
+            images: HashSet::new(),
             non_temporal: BTreeSet::new(),
             held: Held::default(),
             from: None,
@@ -153,6 +159,11 @@ impl<'a> Judge<'a> {
         self.counts
     }
 
+    /// The points where images were left out.
+    pub fn left_out(&self) -> &LeftOut {
+        &self.left_out
+    }
+
     /// Failure points at which a state may depend on non-temporal stores alone: all their images with this
     /// state have some, so images with a part of them may have another. Events, for
     /// [`NonTemporal::PartialAt`](crate::generate::NonTemporal).
@@ -172,6 +183,7 @@ impl<'a> Judge<'a> {
         self.point = Seen::at(point.event);
         self.everything = Some(everything);
         self.only_non_temporal.clear();
+        self.images.clear();
         if self.asked.0 != point.checkpoint {
             self.asked = (point.checkpoint, HashMap::new());
         }
@@ -188,6 +200,7 @@ impl<'a> Judge<'a> {
         if is_regular {
             self.point.complete = Some(state);
         }
+        self.images.insert(image.hash);
         *self.only_non_temporal.entry(state).or_insert(true) &= image.has_non_temporal;
         self.note_crash(state, point.event, image);
         self.ask(states.state(state), state)
@@ -226,6 +239,10 @@ impl<'a> Judge<'a> {
         self.counts.points += 1;
         self.counts.exhaustive_points += usize::from(is_exhaustive);
         self.counts.cut_points += usize::from(point.is_cut);
+        if let Some(possible) = point.possible {
+            let (event, is_cut, used) = (point.event, point.is_cut, self.images.len());
+            self.left_out.note(CutPoint { possible, event, used, is_cut });
+        }
         if !is_exhaustive && self.only_non_temporal.values().any(|is_only| *is_only) {
             self.non_temporal.insert(point.event);
         }

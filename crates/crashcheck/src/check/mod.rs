@@ -10,6 +10,7 @@
 mod extract;
 mod finding;
 mod judge;
+mod left_out;
 mod losses;
 mod oracle;
 mod pace;
@@ -22,6 +23,7 @@ mod workers;
 pub use extract::{CommandExtract, Extract, WorkDir, write_files};
 pub use finding::{Finding, FindingKind, Operation};
 pub use judge::{Counts, Crash, Judge};
+pub use left_out::{CutPoint, LeftOut};
 pub use losses::Losses;
 pub use oracle::{Oracle, Predicate, Prefix};
 pub use pace::Pace;

@@ -1,5 +1,7 @@
 //! Failure points, and the images that were found at them.
 
+use fastness_pm_model::ImageCount;
+
 use crate::image::{Image, ImageHash};
 
 /// Why there is a failure point.
@@ -34,6 +36,8 @@ pub struct Point {
     pub is_exhaustive: bool,
     /// The bound has left out images that the heuristics had chosen.
     pub is_cut: bool,
+    /// How many are possible, at most, if some were left out.
+    pub possible: Option<ImageCount>,
 }
 
 /// How an image was made at a failure point.

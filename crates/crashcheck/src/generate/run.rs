@@ -98,6 +98,7 @@ impl Run<'_, '_> {
             dirty_blocks: self.replay.disks().iter().map(|disk| disk.pending_blocks()).sum(),
             is_exhaustive: true,
             is_cut: false,
+            possible: None,
         };
         let disks = Extremes::of(&self.replay);
         let everything = disks.with_all(self.replay.machine().volatile());
@@ -131,6 +132,11 @@ impl Run<'_, '_> {
             }
         }
         point.is_exhaustive &= self.varies_all(reach);
+        if !point.is_exhaustive {
+            let memory = self.replay.machine().count_images();
+            let disks = self.replay.disks().iter();
+            point.possible = Some(disks.fold(memory, |all, disk| all.times(disk.count_upper_bound())));
+        }
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use super::cause::cause_reports;
 use super::data::{FindingReport, OperationReport, RegionReport, Report, StateReport, Totals, VERSION};
 use super::evidence::evidence;
 use super::hints::hints;
+use super::left_out::left_out;
 use super::source::{Source, difference_again, ending, readable, short_name};
 use crate::Result;
 use crate::check::{Finding, FindingKind, Operation};
@@ -51,6 +52,7 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
         tracer: header.tool.clone(),
         regions: header.regions.iter().map(region).collect(),
         totals,
+        left_out: left_out(source)?,
         causes: Vec::new(),
         operations: operations.collect::<Result<_>>()?,
         states: states.found().iter().enumerate().map(state).collect(),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the JSON.
 pub const VERSION: u32 = 1;
 
-/// All that a test has shown. The same trace, options and recovery give the same report.
+/// All that a test has shown. The same trace, options and recovery give the same report, but for times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// [`VERSION`].
@@ -18,6 +18,9 @@ pub struct Report {
     pub regions: Vec<RegionReport>,
     /// The extent of the test.
     pub totals: Totals,
+    /// What was left out, if some failure points have more images than were made.
+    #[serde(default)]
+    pub left_out: Option<LeftOutReport>,
     /// Why states are wrong; the worst first.
     #[serde(default)]
     pub causes: Vec<CauseReport>,
@@ -71,6 +74,64 @@ pub struct Totals {
     #[serde(default)]
     pub forgotten_images: u64,
 }
+
+/// Images that were left out, and what they would cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOutReport {
+    /// Failure points with such.
+    pub points: u64,
+    /// How many images they have that were not made, at most: some are the same at several points.
+    pub images: u64,
+    /// The logarithm of that to base 2, where it does not fit.
+    pub images_log2: u32,
+    /// How long a recovery took: the time that passed, by their number.
+    pub recovery: Measured,
+    /// Bounds with which more points would have all their images.
+    pub steps: Vec<StepReport>,
+    /// The points with the most images; these first.
+    pub largest: Vec<CutPointReport>,
+}
+
+/// A bound for the images of a failure point, and what it would cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepReport {
+    /// For `--per-point`.
+    pub per_point: u64,
+    /// Points of which all images would be made.
+    pub points: u64,
+    /// Recoveries that these need more, at most.
+    pub images: u64,
+}
+
+/// A failure point with images that were left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutPointReport {
+    /// Number of the first event after the crash.
+    pub event: u64,
+    /// The event.
+    pub at: String,
+    /// How many images there were.
+    pub used: usize,
+    /// How many are possible, saturating.
+    pub possible: u64,
+    /// The logarithm of that to base 2, rounded.
+    pub possible_log2: u32,
+    /// The bound has left out some; otherwise it was the heuristics.
+    pub is_cut: bool,
+}
+
+/// Microseconds. Different in each run: reports that differ in it alone are equal.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Measured(pub u64);
+
+impl PartialEq for Measured {
+    fn eq(&self, _: &Measured) -> bool {
+        true
+    }
+}
+
+impl Eq for Measured {}
 
 /// One operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

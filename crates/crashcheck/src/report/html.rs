@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::cause::{Cause, causes};
-use super::data::{EvidenceReport, HistoryReport, LineReport, PatternReport, Report};
+use super::data::{EvidenceReport, HistoryReport, LeftOutReport, LineReport, PatternReport, Report};
 use super::hints::SHOWN;
 use super::junit::escaped;
 
@@ -42,6 +42,9 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
         report.states.len(),
         escaped(&report.tracer)
     )?;
+    if let Some(left_out) = &report.left_out {
+        write_left_out(left_out, out)?;
+    }
     if totals.unreached_images > 0 {
         let why = totals.stopped_by.as_deref().unwrap_or("the budget was used up");
         let (why, count) = (escaped(why), totals.unreached_images);
@@ -77,6 +80,23 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     write_patterns(report, out)?;
     write_states(report, out)?;
     writeln!(out, "</html>")
+}
+
+/// What was left out, closed.
+fn write_left_out(left_out: &LeftOutReport, out: &mut String) -> std::fmt::Result {
+    writeln!(
+        out,
+        "<details><summary>{} failure points have more images; {}</summary>",
+        left_out.points,
+        escaped(&left_out.whole())
+    )?;
+    left_out.steps().iter().try_for_each(|step| writeln!(out, "<p>{}</p>", escaped(step)))?;
+    writeln!(out, "<table><tr><th>event<th>images<th>what comes next</tr>")?;
+    for point in &left_out.largest {
+        let at = escaped(&point.at);
+        writeln!(out, "<tr><td>{}<td>{}<td><code>{at}</code></tr>", point.event, point.counts())?;
+    }
+    writeln!(out, "</table></details>")
 }
 
 fn links(names: &[String]) -> String {

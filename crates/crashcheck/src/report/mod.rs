@@ -11,6 +11,7 @@ mod evidence;
 mod hints;
 mod html;
 mod junit;
+mod left_out;
 mod place;
 mod source;
 mod text;
@@ -19,8 +20,9 @@ pub use build::build;
 pub use cause::cause_reports;
 pub use cause_text::{Show, causes_text};
 pub use data::{
-    BlocksReport, CauseReport, EvidenceReport, FindingReport, HistoryReport, LineReport, OperationReport,
-    PatternReport, RegionReport, Report, StateReport, StoreReport, Totals, VERSION, WitnessReport,
+    BlocksReport, CauseReport, CutPointReport, EvidenceReport, FindingReport, HistoryReport, LeftOutReport,
+    LineReport, Measured, OperationReport, PatternReport, RegionReport, Report, StateReport, StepReport,
+    StoreReport, Totals, VERSION, WitnessReport,
 };
 pub use html::html;
 pub use junit::junit;

@@ -6,7 +6,7 @@ use fastness_crashcheck_trace::Region;
 use fastness_pm_model::Config;
 
 use super::place::UNKNOWN;
-use crate::check::{Counts, Operation, Passed, Shrink, State, States};
+use crate::check::{Counts, LeftOut, Operation, Passed, Shrink, State, States};
 use crate::explain::{Exclusion, Pattern};
 use crate::symbols::Find;
 
@@ -27,6 +27,12 @@ pub struct Source<'a> {
     pub symbols: &'a Find<'a>,
     /// Failure points, in numbers.
     pub counts: Counts,
+    /// The points where images were left out.
+    pub left_out: &'a LeftOut,
+    /// Most images of a failure point.
+    pub per_point: usize,
+    /// Microseconds of a recovery: of all of them the time that passed, by their number.
+    pub recovery_us: u64,
     /// Images, in numbers.
     pub passed: Passed,
     /// How many images were forgotten, and would have been taken for new ones.

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use super::cause_text::{Show, write_causes};
-use super::data::{OperationReport, Report};
+use super::data::{LeftOutReport, OperationReport, Report};
 use super::hints::SHOWN;
+use super::left_out::SHOWN as CUT_POINTS;
 
 /// The report: causes first, the smallest witness of each in full.
 pub fn text(report: &Report) -> String {
@@ -38,6 +39,9 @@ fn write(report: &Report, show: Show, out: &mut String) -> std::fmt::Result {
             cut => writeln!(out, "; {cut} of them reached the limit")?,
         }
     }
+    if let Some(left_out) = &report.left_out {
+        write_left_out(left_out, show, out)?;
+    }
     if totals.unreached_images > 0 {
         let why = totals.stopped_by.as_deref().unwrap_or("the budget was used up");
         writeln!(out, "  {why}: {} crash images were not recovered", totals.unreached_images)?;
@@ -69,6 +73,16 @@ fn write(report: &Report, show: Show, out: &mut String) -> std::fmt::Result {
             report.operations.len()
         ),
     }
+}
+
+fn write_left_out(left_out: &LeftOutReport, show: Show, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "    {}", left_out.whole())?;
+    left_out.steps().iter().try_for_each(|step| writeln!(out, "    {step}"))?;
+    let shown = if show.all { usize::MAX } else { CUT_POINTS };
+    for point in left_out.largest.iter().take(shown) {
+        writeln!(out, "    {}: before event {}, {}", point.counts(), point.event, point.at)?;
+    }
+    Ok(())
 }
 
 fn write_hints(report: &Report, show: Show, out: &mut String) -> std::fmt::Result {

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::config::{ImagesConfig, NonTemporalConfig};
 use crate::check::{
@@ -78,6 +78,8 @@ struct Passes {
     /// Failure points so far.
     points: u64,
     events: u64,
+    /// In which time.
+    time: Duration,
 }
 
 impl<E: Extract> Analysis<'_, E> {
@@ -96,6 +98,7 @@ impl<E: Extract> Analysis<'_, E> {
             done: AtomicUsize::new(0),
             points: 0,
             events,
+            time: Duration::ZERO,
         };
         let mut oracles = std::mem::take(&mut self.oracles);
         if self.has_prefix_oracle {
@@ -122,6 +125,8 @@ impl<E: Extract> Analysis<'_, E> {
         passes: Passes,
     ) -> Result<Report> {
         let patterns = self.patterns(options)?;
+        let recoveries = passes.done.load(Ordering::Relaxed).max(1);
+        let recovery_us = passes.time.as_micros() as u64 / recoveries as u64;
         let recoveries_max = if self.is_over() { 0 } else { self.images.shrink };
         let (states, known) = (&passes.states, RefCell::new(passes.known));
         let forgotten = known.borrow().forgotten();
@@ -139,6 +144,9 @@ impl<E: Extract> Analysis<'_, E> {
             memory_max_bytes: options.memory_max_bytes,
             symbols: self.symbols,
             counts: judge.counts(),
+            left_out: judge.left_out(),
+            per_point: self.images.per_point,
+            recovery_us,
             passed,
             forgotten,
             states,
@@ -173,7 +181,8 @@ impl<E: Extract> Analysis<'_, E> {
     /// Makes images, and recovers and judges them on their way.
     fn pass(&mut self, options: &Options, judge: &mut Judge<'_>, passes: &mut Passes) -> Result<Passed> {
         let mut reader = open_trace(self.trace)?;
-        let Passes { states, known, seen, done, points, events } = passes;
+        let Passes { states, known, seen, done, points, events, time } = passes;
+        let begun = Instant::now();
         let progress = self.progress;
         let told = |event, state: &State| {
             let (states, is_new) = seen.note(state);
@@ -193,6 +202,7 @@ impl<E: Extract> Analysis<'_, E> {
             stream.finish()
         })?;
         *points = after;
+        *time += begun.elapsed();
         Ok(passed)
     }
 

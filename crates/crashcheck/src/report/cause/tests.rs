@@ -76,6 +76,7 @@ fn test(name: &str, operations: Vec<Vec<FindingReport>>) -> Report {
         tracer: String::new(),
         regions: Vec::new(),
         totals,
+        left_out: None,
         causes: Vec::new(),
         operations,
         states,
