@@ -240,8 +240,8 @@ impl<'a> Judge<'a> {
         self.counts.exhaustive_points += usize::from(is_exhaustive);
         self.counts.cut_points += usize::from(point.is_cut);
         if let Some(possible) = point.possible {
-            let (event, is_cut, used) = (point.event, point.is_cut, self.images.len());
-            self.left_out.note(CutPoint { possible, event, used, is_cut });
+            let Point { event, is_cut, is_mixed, .. } = *point;
+            self.left_out.note(CutPoint { possible, event, used: self.images.len(), is_cut, is_mixed });
         }
         if !is_exhaustive && self.only_non_temporal.values().any(|is_only| *is_only) {
             self.non_temporal.insert(point.event);

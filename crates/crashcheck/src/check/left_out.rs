@@ -20,6 +20,8 @@ pub struct CutPoint {
     pub used: usize,
     /// The bound has left out some that the heuristics wanted.
     pub is_cut: bool,
+    /// PM and disks have something pending, of which not all mixes are made, whatever the bound.
+    pub is_mixed: bool,
 }
 
 /// All such points, in numbers, and the largest of them.
@@ -47,8 +49,9 @@ impl LeftOut {
         let left = point.possible.images.saturating_sub(point.used as u64);
         self.images = self.images.saturating_add(left);
         self.log2_max = self.log2_max.max(point.possible.log2);
+        let is_over = point.is_mixed || point.possible.images > 1 << (SIZES - 2);
         let size = point.possible.images.checked_next_power_of_two().map_or(u32::MAX, u64::ilog2);
-        let (points, images) = &mut self.sizes[(size as usize).min(SIZES - 1)];
+        let (points, images) = &mut self.sizes[if is_over { SIZES - 1 } else { size as usize }];
         *points += 1;
         *images = images.saturating_add(left);
         self.largest.insert(point);
@@ -96,7 +99,7 @@ mod tests {
 
     fn point(event: u64, log2: u32, used: usize) -> CutPoint {
         let images = 1_u64.checked_shl(log2).unwrap_or(u64::MAX);
-        CutPoint { possible: ImageCount { log2, images }, event, used, is_cut: true }
+        CutPoint { possible: ImageCount { log2, images }, event, used, is_cut: true, is_mixed: false }
     }
 
     #[test]
@@ -125,6 +128,10 @@ mod tests {
             [(1 << 12, 2, 2 * (1024 - 256)), (1 << 16, 3, 2 * 768 + 65536 - 256)]
         );
         assert_eq!(left_out.steps(1 << 24), []);
+        // No bound takes all mixes of PM and disks.
+        let mut left_out = LeftOut::default();
+        left_out.note(CutPoint { is_mixed: true, ..point(1, 10, 2) });
+        assert_eq!((left_out.steps(256), left_out.images().images), (Vec::new(), 1022));
         // Not a power of two: it is rounded up.
         let mut left_out = LeftOut::default();
         left_out.note(CutPoint { possible: ImageCount { log2: 12, images: 4097 }, ..point(1, 12, 0) });

@@ -38,6 +38,8 @@ pub struct Point {
     pub is_cut: bool,
     /// How many are possible, at most, if some were left out.
     pub possible: Option<ImageCount>,
+    /// Several media have something pending, or another one than is varied: no bound takes all mixes of them.
+    pub is_mixed: bool,
 }
 
 /// How an image was made at a failure point.

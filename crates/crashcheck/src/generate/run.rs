@@ -99,6 +99,7 @@ impl Run<'_, '_> {
             is_exhaustive: true,
             is_cut: false,
             possible: None,
+            is_mixed: false,
         };
         let disks = Extremes::of(&self.replay);
         let everything = disks.with_all(self.replay.machine().volatile());
@@ -131,7 +132,8 @@ impl Run<'_, '_> {
                 self.disk(point, disk, disks);
             }
         }
-        point.is_exhaustive &= self.varies_all(reach);
+        point.is_mixed = !self.varies_all(reach);
+        point.is_exhaustive &= !point.is_mixed;
         if !point.is_exhaustive {
             let memory = self.replay.machine().count_images();
             let disks = self.replay.disks().iter();

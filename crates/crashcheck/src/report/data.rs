@@ -116,8 +116,10 @@ pub struct CutPointReport {
     pub possible: u64,
     /// The logarithm of that to base 2, rounded.
     pub possible_log2: u32,
-    /// The bound has left out some; otherwise it was the heuristics.
+    /// The bound has left out some; otherwise it was the heuristics, or mixes of media.
     pub is_cut: bool,
+    /// PM and disks have something pending, of which not all mixes are made, whatever the bound.
+    pub is_mixed: bool,
 }
 
 /// Microseconds. Different in each run: reports that differ in it alone are equal.

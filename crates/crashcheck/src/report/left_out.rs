@@ -28,6 +28,7 @@ pub(super) fn left_out(source: &Source<'_>) -> Result<Option<LeftOutReport>> {
         possible: point.possible.images,
         possible_log2: point.possible.log2,
         is_cut: point.is_cut,
+        is_mixed: point.is_mixed,
     };
     let step = |(per_point, points, images)| StepReport { per_point, points, images };
     Ok(Some(LeftOutReport {
@@ -112,7 +113,12 @@ impl LeftOutReport {
 impl CutPointReport {
     /// How many images were made, of how many.
     pub(super) fn counts(&self) -> String {
-        let why = if self.is_cut { "the bound" } else { "the heuristics" };
+        let why = match (self.is_cut, self.is_mixed) {
+            (true, true) => "the bound; PM and disks are not mixed",
+            (true, false) => "the bound",
+            (false, true) => "PM and disks are not mixed",
+            (false, false) => "the heuristics",
+        };
         let possible = number(self.possible, self.possible_log2);
         format!("{} of {possible} images ({why})", number(self.used as u64, 0))
     }

@@ -402,3 +402,32 @@ fn several_reports_are_a_table() {
         table.lines().take(2).map(|line| line.split_whitespace().take(2).collect::<Vec<_>>()).collect();
     assert_eq!(lines, [["journal", "ok"], ["bad", "S"]]);
 }
+
+#[test]
+fn what_a_bound_has_left_out_is_told_with_what_all_of_it_would_cost() {
+    // Ten lines that are lost in any mix: 1,024 images at each point after them.
+    let ops = || operation(&[(3..13).flat_map(unflushed).collect(), set(1), unflushed(2), set(0)]);
+    let cut = report_with(ops(), &ImagesConfig { per_point: 16, ..ImagesConfig::default() });
+    let left_out = cut.left_out.as_ref().unwrap();
+    let totals = &cut.totals;
+    assert_eq!(left_out.points as usize, totals.points - totals.exhaustive_points);
+    let possible: Vec<u64> = left_out.largest.iter().map(|point| point.possible).collect();
+    assert!(possible == [4096, 2048, 2048, 2048], "{possible:?}");
+    let used: usize = left_out.largest.iter().map(|point| point.used).sum();
+    assert!(left_out.largest.iter().all(|point| point.used <= 18 && point.used >= 8 && point.is_cut));
+    assert_eq!(left_out.images, possible.iter().sum::<u64>() - used as u64);
+    let last = left_out.steps.last().unwrap();
+    assert_eq!((last.per_point, last.points, last.images), (4096, left_out.points, left_out.images));
+    assert!(left_out.largest.iter().any(|point| point.at.starts_with("sfence") && point.event > 0));
+    let said = text(&cut);
+    let whole = format!("all images would be up to {} more: ", super::left_out::number(left_out.images, 0));
+    assert!(said.contains(&whole) && said.contains("--per-point 4096 takes all images of "), "{said}");
+    let of = |text: &str| text.matches(" images (the bound)").count();
+    let all = text_with(&cut, Show { all: true });
+    assert_eq!((of(&said), of(&all), of(&html(&cut))), (3, possible.len(), possible.len()));
+    // What it says is right: with that bound nothing is left out.
+    let whole = report_with(ops(), &ImagesConfig { per_point: 4096, ..ImagesConfig::default() });
+    assert_eq!(whole.left_out, None);
+    assert!(whole.totals.images <= totals.images + left_out.images as usize);
+    assert!(whole.totals.images > 4096);
+}
