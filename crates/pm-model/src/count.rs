@@ -4,8 +4,8 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::states::line_states;
 
-/// Most contents of a line that are counted: with [`Config::strict_nt`](crate::Config::strict_nt) there can be
-/// very many.
+/// Most contents of a line that are counted: with [`Config::strict_nt`](crate::Config::strict_nt) there
+/// can be very many.
 const LINE_CONTENTS_MAX: usize = 4096;
 
 /// A number of images, which can be astronomic.
@@ -29,8 +29,8 @@ impl ImageCount {
 
 impl<M: Memory> Machine<M> {
     /// How many images a crash can leave now, by what each line can hold. Exact where lines do not depend on
-    /// each other; where they do (`clflush`, eADR, the dissertation's rules) there are no more than this. Of a
-    /// line with more than 4,096 contents so many are counted.
+    /// each other; where they do (`clflush`, eADR, the dissertation's rules) there are no more than this. Of
+    /// a line with more than 4,096 contents so many are counted.
     pub fn count_images(&self) -> ImageCount {
         let context = self.context();
         let (mut log2, mut images) = (0.0, 1_u64);
