@@ -37,6 +37,8 @@ pub(crate) struct AnalyzeArgs {
     #[arg(short, long, value_name = "FOLDER")]
     output: Option<PathBuf>,
     #[command(flatten)]
+    show: report::ShowArgs,
+    #[command(flatten)]
     judge: RecoverArgs,
     #[command(flatten)]
     budget: BudgetArgs,
@@ -95,6 +97,6 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         report::save(&report, folder)?;
     }
-    report::show(std::slice::from_ref(&report), out)?;
+    report::show(std::slice::from_ref(&report), args.show.show(), out)?;
     Ok(report::outcome(&[report]))
 }
