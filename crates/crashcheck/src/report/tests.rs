@@ -428,9 +428,9 @@ fn what_a_bound_has_left_out_is_told_with_what_all_of_it_would_cost() {
     // What is drawn can be the image with everything, or with nothing: it counts once.
     let one =
         report_with(operation(&[unflushed(3)]), &ImagesConfig { per_point: 1, ..ImagesConfig::default() });
-    let left_out = one.left_out.unwrap();
+    let twice = one.left_out.unwrap();
     let of_two = |point: &CutPointReport| (point.used, point.possible) == (2, 2);
-    assert!(left_out.images == 0 && left_out.largest.iter().all(of_two), "{left_out:#?}");
+    assert!(twice.images == 0 && twice.largest.iter().all(of_two), "{twice:#?}");
     // What it says is right: with that bound nothing is left out.
     let whole = report_with(ops(), &ImagesConfig { per_point: 4096, ..ImagesConfig::default() });
     assert_eq!(whole.left_out, None);
