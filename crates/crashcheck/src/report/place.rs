@@ -1,7 +1,7 @@
 //! The place in the source that a store is blamed on.
 
 /// How the names of functions begin, without underscores, that copy, fill or store for whoever calls them.
-const HELPERS: [&str; 27] = [
+const HELPERS: [&str; 29] = [
     "memcpy",
     "memmove",
     "memset",
@@ -29,9 +29,14 @@ const HELPERS: [&str; 27] = [
     "movdir64b",
     "pmem_mem",
     "libc_mem",
+    "IO_",
+    "vfprintf",
 ];
 /// Of standard libraries, which store for whoever calls them.
 const LIBRARIES: [&str; 7] = ["core::", "std::", "alloc::", "<core::", "<std::", "<alloc::", "<T as core::"];
+/// How the names of libraries begin that copy, or store what is theirs, for whoever calls them.
+const FILES: [&str; 9] =
+    ["libc.", "libc-", "libm.", "libm-", "libpthread", "libstdc++", "libgcc_s", "ld-", "libpmem.so"];
 /// An instruction that the trace does not name.
 pub(super) const UNKNOWN: &str = "an unknown instruction";
 /// What compilers add to the name of a function.
@@ -53,11 +58,10 @@ pub(super) fn chain(at: &str) -> String {
     let frames = frames(at);
     let from = frames.iter().position(|frame| !is_helper(frame)).unwrap_or(0);
     let names: Vec<String> = frames[from..].iter().filter_map(|frame| named(frame)).collect();
-    match at.split_once(" in ") {
-        // Of a file without symbols.
-        Some((address, file)) if !address.contains(' ') => format!("in {file}"),
-        _ if names.is_empty() => at.to_owned(),
-        _ => names.join(" in "),
+    match in_file(at) {
+        Some(file) => format!("in {}", file_name(file)),
+        None if names.is_empty() => at.to_owned(),
+        None => names.join(" in "),
     }
 }
 
@@ -70,7 +74,7 @@ pub(super) fn names(at: &str) -> Vec<&str> {
         let place = frame[name.len()..].trim_start().trim_start_matches('(').trim_end_matches(')');
         names.push(place);
         names.extend(place.rsplit_once(':').map(|(file, _)| file));
-        names.extend(frame.split_once(" in ").map(|(_, file)| file));
+        names.extend(in_file(frame).map(file_name));
     }
     names.retain(|name| !name.is_empty());
     names
@@ -78,10 +82,23 @@ pub(super) fn names(at: &str) -> Vec<&str> {
 
 /// Whether a place says little: code that stores for whoever calls it, or code without a name.
 pub(super) fn is_helper(place: &str) -> bool {
+    if let Some(file) = in_file(place) {
+        return FILES.iter().any(|helper| file.starts_with(helper));
+    }
     let name = function(place).trim_start_matches('_');
     name == UNKNOWN
         || HELPERS.iter().any(|helper| name.starts_with(helper))
         || LIBRARIES.iter().any(|library| function(place).starts_with(library))
+}
+
+/// The file and the place in it, `libdb.so+0x12`, of an instruction in a file without symbols.
+fn in_file(place: &str) -> Option<&str> {
+    let after_address = || place.split_once(' ').filter(|(address, _)| address.starts_with("0x"));
+    place.strip_prefix("in ").or_else(|| after_address()?.1.strip_prefix("in "))
+}
+
+fn file_name(file: &str) -> &str {
+    file.rsplit_once("+0x").map_or(file, |(name, _)| name)
 }
 
 /// The functions of an instruction, inlined into each other, innermost first: what follows the address. An
@@ -95,6 +112,9 @@ fn frames(at: &str) -> Vec<&str> {
 
 /// Without the distance from the beginning of the function, which changes with each build.
 fn named(frame: &str) -> Option<String> {
+    if let Some(file) = in_file(frame) {
+        return Some(format!("in {}", if is_helper(frame) { file_name(file) } else { file }));
+    }
     let function = function(frame);
     let rest = &frame[function.len()..];
     let name = function.split_once("+0x").map_or(function, |(name, _)| name);
@@ -133,7 +153,11 @@ mod tests {
         assert_eq!(of("0xffffffff81c __memcpy_flushcache+0x92", &stack), "nova_append [nova]");
         // Without symbols.
         assert_eq!(of("0x5555", &[]), "0x5555");
-        assert_eq!(of("0x5555 in libdb.so", &["0x6 main (a.c:1)"]), "0x5555 in libdb.so");
+        // The place in a file is the same in each run, that in memory is not.
+        assert_eq!(of("0x7f5555 in libdb.so+0x12", &["0x6 main (a.c:1)"]), "in libdb.so+0x12");
+        assert_eq!(of("0x7f5555 in libc.so.6+0x12", &["0x6 main (a.c:1)"]), "main (a.c:1)");
+        assert_eq!(of("0x7f5555 in libc.so.6+0x12", &["0x6"]), "in libc.so.6");
+        assert!(is_helper("in libc.so.6") && !is_helper("in libdb.so+0x12"));
         assert_eq!(of("an unknown instruction", &[]), "an unknown instruction");
         assert_eq!(of("0x5 .cold", &[]), "0x5 .cold");
     }
@@ -145,8 +169,8 @@ mod tests {
         assert_eq!(names(inlined)[3..6], ["flush", "pm.h:24", "pm.h"]);
         assert_eq!(chain("0xff nova_flush.isra.0+0x12 [nova]"), "nova_flush [nova]");
         assert_eq!(names("0xff nova_flush+0x12 [nova]"), ["nova_flush", "[nova]"]);
-        assert_eq!(chain("0x7f00 in libpmemobj.so.1"), "in libpmemobj.so.1");
-        assert!(names("0x7f00 in libpmemobj.so.1").contains(&"libpmemobj.so.1"));
+        assert_eq!(chain("0x7f00 in libpmemobj.so.1+0x90"), "in libpmemobj.so.1");
+        assert!(names("0x7f00 in libpmemobj.so.1+0x90").contains(&"libpmemobj.so.1"));
         for at in ["0x7f00", "an unknown instruction", "0x5 memcpy"] {
             assert_eq!(chain(at), at.trim_start_matches("0x5 "));
         }
@@ -154,7 +178,7 @@ mod tests {
 
     #[test]
     fn names_that_only_look_like_helpers_are_none() {
-        for place in ["commit (memcpy.c:3)", "0x5 in memcpy.so", "my_memcpy_user (a.c:1)", "stdx::put"] {
+        for place in ["commit (memcpy.c:3)", "0x5 in memcpy.so+0x1", "my_memcpy_user (a.c:1)", "stdx::put"] {
             assert!(!is_helper(place), "{place}");
         }
         for place in ["__memset_avx2 (memset.S:3)", "memcpy", "copy_mc_fragile [nfit]", "std::copy<int*>"] {

@@ -55,9 +55,11 @@ impl Symbols {
         let mut files = self.files.borrow_mut();
         let program =
             files.entry(module.path.clone()).or_insert_with(|| Program::load(Path::new(&module.path)));
-        let found = program.as_ref().and_then(|program| program.find(pc - module.start + module.offset));
+        let offset = pc - module.start + module.offset;
+        let found = program.as_ref().and_then(|program| program.find(offset));
         let file = module.path.rsplit('/').next().unwrap_or_default();
-        Some(found.unwrap_or_else(|| format!("in {file}")))
+        // The address is another one in the next run, the place in the file is not.
+        Some(found.unwrap_or_else(|| format!("in {file}+{offset:#x}")))
     }
 }
 
@@ -162,7 +164,7 @@ mod tests {
         let symbols = Symbols::of(&mut Reader::new(&trace[..]).unwrap()).unwrap();
         let found = symbols.find(address).unwrap();
         assert!(found.contains("a_function_of_this_program") && found.contains("(program.rs:"), "{found}");
-        assert_eq!(symbols.find(0x1234).unwrap(), "in passwd");
+        assert_eq!(symbols.find(0x1234).unwrap(), "in passwd+0x234");
         assert_eq!(symbols.find(1), None);
     }
 }
