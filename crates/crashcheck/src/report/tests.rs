@@ -82,6 +82,7 @@ fn report_of(
         recovery: None,
         oracles: Vec::new(),
         has_prefix_oracle: false,
+        has_operations: false,
         must_be_atomic: true,
         threads: 2,
         symbols: &|_, _| None,
