@@ -102,6 +102,9 @@ impl Seen {
     }
 }
 
+/// What an oracle said of states, by their indexes.
+type Said = HashMap<usize, Option<String>>;
+
 /// Judges the operations of a trace while its images are recovered.
 pub struct Judge<'a> {
     oracles: &'a [Box<dyn Oracle + 'a>],
@@ -120,7 +123,7 @@ pub struct Judge<'a> {
     /// Of the states of the point: all their images have a non-temporal store.
     only_non_temporal: BTreeMap<usize, bool>,
     /// What each oracle said of states in its present period.
-    asked: Vec<(Option<u64>, HashMap<usize, Option<String>>)>,
+    asked: Vec<(Option<u64>, Said)>,
     /// There is an oracle that knows what operations do: it alone says which states are right.
     is_left_to_oracles: bool,
     states_of_operations: usize,
