@@ -140,7 +140,7 @@ enum Command {
     Launch(run::LaunchArgs),
     /// Check crash consistency
     #[command(subcommand)]
-    Crashcheck(crashcheck::CrashcheckCommand),
+    Crashcheck(Box<crashcheck::CrashcheckCommand>),
     /// Run a command, and measure what a gigabyte costs: CPU time and energy
     Cost(cost::CostArgs),
     /// Show which processes and threads write how much to persistent memory
@@ -173,7 +173,7 @@ fn run(cli: Cli, out: &mut dyn Write) -> Result<Outcome> {
         Command::Responder(command) => responder::run(command, out),
         Command::Run(args) => run::run(&args),
         Command::Launch(args) => run::launch(&args),
-        Command::Crashcheck(command) => crashcheck::run(command, out),
+        Command::Crashcheck(command) => crashcheck::run(*command, out),
         Command::Cost(args) => cost::run(&args, out),
         Command::Top(args) => top::run(&args, out),
         Command::Pin(args) => pin::run(&args, out),

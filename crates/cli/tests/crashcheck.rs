@@ -73,6 +73,20 @@ fn a_missing_flush_is_found_reported_and_explained() {
     let again = fastness(dir.path(), &["crashcheck", "report", "out/journal.json", "--junit", "junit.xml"]);
     assert_eq!((again.status.code(), stdout(&again)), (Some(1), stdout(&done)));
     assert!(std::fs::read_to_string(dir.path().join("junit.xml")).unwrap().contains("failures=\"1\""));
+    assert_eq!(
+        json["causes"][0]["witnesses"][0]["image"],
+        json["operations"][0]["findings"][0]["evidence"][0]["image"]
+    );
+    // Two tests with one bug have one cause: the second is a line.
+    std::fs::copy(dir.path().join("out/journal.json"), dir.path().join("out/other.json")).unwrap();
+    let both = ["crashcheck", "report", "out/journal.json", "out/other.json", "--causes", "causes.json"];
+    let (few, all) = (fastness(dir.path(), &both), fastness(dir.path(), &[&both[..], &["--all"]].concat()));
+    let in_full = |done: &Output| stdout(done).matches("lost  event 1 store 0x40").count();
+    assert_eq!((few.status.code(), in_full(&few), in_full(&all)), (Some(1), 1, 2), "{few:?}");
+    assert!(stdout(&few).starts_with("1 cause, shown by 2 crashes:\n"), "{}", stdout(&few));
+    let causes = std::fs::read_to_string(dir.path().join("causes.json")).unwrap();
+    let causes: Value = serde_json::from_str(&causes).unwrap();
+    assert_eq!(causes[0]["witnesses"].as_array().unwrap().len(), 2);
 
     let images = fastness(dir.path(), &["crashcheck", "images", "journal.trace", "-o", "images"]);
     assert!(images.status.success() && stdout(&images).contains("failure points"), "{images:?}");

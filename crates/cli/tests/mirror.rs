@@ -125,6 +125,52 @@ fn a_damaged_side_is_told_although_nothing_is_lost() {
     }
 }
 
+/// Overwrites the middle of the entries of every chunk of a region that is in use.
+fn damage_in_use(bench: &Bench, region: &str) {
+    let file = std::fs::File::options().write(true).open(bench.path(region)).unwrap();
+    for at in (16384 + 600..8 << 20).step_by(4096) {
+        file.write_all_at(&[0x5a; 64], at).unwrap();
+    }
+}
+
+#[test]
+fn a_region_that_does_not_give_back_what_only_it_has_is_blamed_and_the_disk_is_not() {
+    let bench = Bench::new();
+    bench.ok("pool create tank disk --file-size 96M log pm1 --emulate-pm --pm-size 16M -o logdata=pm");
+    bench.ok("volume create tank/v 8M -b 4K");
+    bench.ok(&format!("volume serve tank/v --socket {}", bench.text("v.sock")));
+    let mut client = bench.client("v.sock", "tank/v");
+    client.write(0, &[7; 4096], true).unwrap();
+    damage_in_use(&bench, "pm1");
+    assert!(client.read(0, 4096).is_err());
+    assert_eq!(regions(&bench), named(&[("pm1", "faulty")]), "before any sync");
+    let said = String::from_utf8(bench.run("status").stdout).unwrap();
+    assert!(said.contains("does not hold what is written to it"), "{said}");
+    bench.run("pool sync tank");
+    assert!(client.read(0, 4096).is_err(), "never what was there before");
+    let status = &bench.ok_or_degraded("status")[0];
+    assert_eq!(status["state"], "damaged");
+    let side = &status["vdevs"][0]["devices"][0];
+    assert_eq!(
+        (&side["checksum_errors"], &side["read_errors"]),
+        (&Value::from(0), &Value::from(0)),
+        "{side}"
+    );
+    client.write(0, &[8; 4096], true).unwrap();
+    assert_eq!(client.read(0, 4096).unwrap(), [8; 4096]);
+}
+
+#[test]
+fn a_side_that_does_not_give_back_a_block_is_told_and_the_other_gives_it() {
+    let bench = mirrored();
+    bench.ok("pool set logdata=pm tank");
+    let mut client = bench.client("v.sock", "tank/v");
+    client.write(0, &[7; 4096], true).unwrap();
+    damage_in_use(&bench, "pm1");
+    assert_eq!(client.read(0, 4096).unwrap(), [7; 4096]);
+    assert_eq!(regions(&bench), named(&[("pm1", "faulty"), ("pm2", "online")]));
+}
+
 #[test]
 fn sides_are_attached_detached_and_found_elsewhere() {
     let bench = Bench::new();

@@ -43,7 +43,7 @@ impl Node {
         let lost = log.map(PoolLog::lost_regions).unwrap_or_default();
         let report = |region: &RegionConfig| {
             let side = open.iter().position(|(id, _)| *id == region.id);
-            let faults = side.map_or(0, |side| stats.side_faults[side]);
+            let faults = side.map_or(0, |side| stats.side_faults[side] + stats.read_faults[side]);
             let error = lost.iter().find(|(id, _)| *id == region.id).map(|(_, error)| chain(error));
             // If all regions were lost, the log was on the last one until then.
             let is_alone = config.in_use().next().is_none();
@@ -168,7 +168,7 @@ fn medium_counters(stats: &RegionStats) -> LogRegionCounters {
         media_faults: stats.media_faults,
         time_in_pm_ns: stats.time_in_pm_ns(),
         read_bytes: stats.read_bytes,
-        read_faults: stats.read_faults,
+        read_faults: stats.read_faults.iter().sum(),
     }
 }
 

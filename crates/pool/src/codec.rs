@@ -8,6 +8,12 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
+/// The checksum that a block gets which stands for one that a log has lost: its bytes do not have it. The
+/// other way, the checksum that its bytes do have.
+pub(crate) fn sum_of_lost(sum: u64) -> u64 {
+    !sum
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     pub(crate) bytes: Vec<u8>,

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use fastness_base::{LogPlace, LostInLog, ReadLogged};
 use fastness_blkdev::{Fault, FaultPlan, On, Operation, When};
 use fastness_pool::{
-    DatasetKind, HookChanges, LogData, Object, ObjectId, Pool, PoolError, Property, Tx, Txg, TxgHook,
-    VdevSpec,
+    DatasetKind, DeviceErrors, HookChanges, LogData, Object, ObjectId, Pool, PoolError, Property, Tx, Txg,
+    TxgHook, VdevSpec,
 };
 use support::{Rig, Rng, host, manual};
 
@@ -239,6 +239,12 @@ fn a_block_that_the_log_has_lost_is_an_error_until_it_is_written_again() {
             assert!(matches!(result, Err(PoolError::DamagedBlock { offset: 4096, .. })), "{result:?}");
             let (listed, unlisted) = world.pool.damaged();
             assert_eq!((listed.len(), listed[0].offset, unlisted), (1, 4096, 0));
+            // The device gives what was written to it, and is not blamed.
+            world.pool.scrub(|_| true).unwrap();
+            let status = world.pool.status();
+            let errors: Vec<_> =
+                status.vdevs.iter().flat_map(|(.., sides)| sides).map(|side| side.errors).collect();
+            assert!(errors.iter().all(|errors| *errors == DeviceErrors::default()), "{errors:?}");
             // It is on the medium as that, too.
             let pool = Pool::import(&Rig::new(world.rig.crash(1), 2).all(), &host(), manual()).unwrap();
             let object = pool.dataset("tank/v").unwrap().object(ObjectId(1)).unwrap();

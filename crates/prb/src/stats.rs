@@ -77,8 +77,8 @@ pub struct Stats {
     pub side_faults: [u64; fastness_pmem::SIDES_MAX],
     /// Bytes read by the places of entries ([`EntryViews`](crate::EntryViews)), which the owner adds.
     pub read_bytes: u64,
-    /// How often a side did not have what was to be read.
-    pub read_faults: u64,
+    /// How often each side did not have what was to be read.
+    pub read_faults: [u64; fastness_pmem::SIDES_MAX],
 }
 
 impl Stats {

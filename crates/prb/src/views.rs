@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use fastness_base::{LogPlace, LostInLog, ReadLogged};
-use fastness_pmem::View;
+use fastness_pmem::{SIDES_MAX, View};
 use fastness_sync::atomic::{AtomicU64, Ordering};
 
 use crate::entry::{EntryHeader, HEADER_BYTES, header_sum};
@@ -26,7 +26,8 @@ pub struct EntryViews {
     /// By side; a place is at the same offset in each.
     sides: Vec<Arc<dyn View>>,
     read_bytes: AtomicU64,
-    faults: AtomicU64,
+    /// By side.
+    faults: [AtomicU64; SIDES_MAX],
 }
 
 impl std::fmt::Debug for EntryViews {
@@ -38,7 +39,7 @@ impl std::fmt::Debug for EntryViews {
 impl EntryViews {
     /// Views of all of each side.
     pub fn new(sides: Vec<Arc<dyn View>>) -> EntryViews {
-        EntryViews { sides, read_bytes: AtomicU64::new(0), faults: AtomicU64::new(0) }
+        EntryViews { sides, read_bytes: AtomicU64::new(0), faults: Default::default() }
     }
 
     /// Bytes that were read of the regions: headers and whole bodies.
@@ -46,9 +47,9 @@ impl EntryViews {
         self.read_bytes.load(Ordering::Relaxed)
     }
 
-    /// How often a side did not have what was written.
-    pub fn faults(&self) -> u64 {
-        self.faults.load(Ordering::Relaxed)
+    /// How often each side did not have what was written.
+    pub fn faults(&self) -> [u64; SIDES_MAX] {
+        self.faults.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Calls `take` with the body of the entry whose header is at a region offset, from the first side that
@@ -65,11 +66,11 @@ impl EntryViews {
         BODY.with(|body| {
             let mut body = body.borrow_mut();
             let mut failed = None;
-            for side in &self.sides {
+            for (side, faults) in self.sides.iter().zip(&self.faults) {
                 match self.read_side(&**side, region_offset, sum, &mut body) {
                     Ok(len) => return Ok(take(&body[..len])),
                     Err(error) => {
-                        self.faults.fetch_add(1, Ordering::Relaxed);
+                        faults.fetch_add(1, Ordering::Relaxed);
                         failed.get_or_insert(error);
                     }
                 }

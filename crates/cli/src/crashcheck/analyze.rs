@@ -40,6 +40,8 @@ pub(crate) struct AnalyzeArgs {
     #[arg(short, long, value_name = "FOLDER")]
     output: Option<PathBuf>,
     #[command(flatten)]
+    show: report::ShowArgs,
+    #[command(flatten)]
     judge: RecoverArgs,
     #[command(flatten)]
     budget: BudgetArgs,
@@ -99,6 +101,6 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         report::save(&report, folder)?;
     }
-    report::show(std::slice::from_ref(&report), out)?;
+    report::show(std::slice::from_ref(&report), args.show.show(), out)?;
     Ok(report::outcome(&[report]))
 }

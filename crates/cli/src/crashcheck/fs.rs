@@ -16,7 +16,7 @@ use fastness_crashcheck_workload::ace::{FileSet, Sequences};
 use super::machine::MachineArgs;
 use super::options::{BudgetArgs, ImageArgs, Subject, threads};
 use super::progress::Progress;
-use super::report::{self, OutputArgs};
+use super::report::{self, OutputArgs, ShowArgs};
 use super::work;
 use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
@@ -67,6 +67,8 @@ pub(crate) struct FsArgs {
     machine: MachineArgs,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    show: ShowArgs,
     /// Recoveries to spend on each crash in a report, so that it shows only the stores that must be lost
     #[arg(long, value_name = "NUMBER", default_value_t = 16)]
     shrink: usize,
@@ -104,8 +106,11 @@ pub(super) fn run(args: FsArgs, out: &mut dyn Write) -> Result<Outcome> {
     let all: Vec<Report> = reports.iter().flatten().flatten().cloned().collect();
     args.output.save_all(&all)?;
     match &all[..] {
-        [one] if tests.len() == 1 => report::show(std::slice::from_ref(one), out)?,
-        _ => write!(out, "{}", table(&systems, &tests, &reports))?,
+        [one] if tests.len() == 1 => report::show(std::slice::from_ref(one), args.show.show(), out)?,
+        all => {
+            report::show_causes(all, args.show.show(), out)?;
+            write!(out, "{}", table(&systems, &tests, &reports))?;
+        }
     }
     let has_failed = reports.iter().flatten().any(Option::is_none);
     Ok(if has_failed { Outcome::Found } else { report::outcome(&all) })

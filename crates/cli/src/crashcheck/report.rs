@@ -5,7 +5,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fastness_crashcheck::report::{Report, VERSION, html, junit, table, text};
+use fastness_crashcheck::report::{
+    Report, Show, VERSION, cause_reports, causes_text, html, junit, table, text_with,
+};
 
 use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
@@ -14,6 +16,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   fastness crashcheck report out/*.json                      a line each
   fastness crashcheck report out/journal.json                the whole of it
+  fastness crashcheck report out/*.json --all --causes all.json
   fastness crashcheck report out/journal.json --html journal.html
   fastness crashcheck report out/*.json --junit results.xml
 Exit code 1 if one of them has found something.";
@@ -30,6 +33,25 @@ pub(crate) struct ReportArgs {
     /// Write JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// Write the causes of all findings, of all reports together, as JSON
+    #[arg(long, value_name = "FILE")]
+    causes: Option<PathBuf>,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// How much is printed: options of several commands.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// Show all crashes of a cause in full, not the smallest alone, and all hints
+    #[arg(long)]
+    all: bool,
+}
+
+impl ShowArgs {
+    pub(super) fn show(&self) -> Show {
+        Show { all: self.all }
+    }
 }
 
 /// Where the results of a test go: options of several commands.
@@ -41,6 +63,9 @@ pub(crate) struct OutputArgs {
     /// Write JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// Write the causes of all findings, of all tests together, as JSON
+    #[arg(long, value_name = "FILE")]
+    causes: Option<PathBuf>,
 }
 
 impl OutputArgs {
@@ -64,8 +89,11 @@ impl OutputArgs {
         self.folder().map_or(Ok(()), |folder| save(report, folder))
     }
 
-    /// Keeps the reports of all tests.
+    /// Keeps the reports of all tests, and the causes of all that they have found.
     pub(super) fn save_all(&self, reports: &[Report]) -> Result<()> {
+        if let Some(path) = &self.causes {
+            write_json(path, &cause_reports(reports))?;
+        }
         self.junit.as_deref().map_or(Ok(()), |path| save_junit(reports, path))
     }
 }
@@ -79,7 +107,10 @@ pub(super) fn run(args: ReportArgs, out: &mut dyn Write) -> Result<Outcome> {
     if let Some(path) = &args.junit {
         save_junit(&reports, path)?;
     }
-    show(&reports, out)?;
+    if let Some(path) = &args.causes {
+        write_json(path, &cause_reports(&reports))?;
+    }
+    show(&reports, args.show.show(), out)?;
     Ok(outcome(&reports))
 }
 
@@ -87,12 +118,21 @@ pub(super) fn outcome(reports: &[Report]) -> Outcome {
     if reports.iter().all(Report::is_clean) { Outcome::Clean } else { Outcome::Found }
 }
 
-/// Prints one report in full, several as a table.
-pub(super) fn show(reports: &[Report], out: &mut dyn Write) -> std::io::Result<()> {
+/// Prints one report in full; of several the causes of what they have found, and a table.
+pub(super) fn show(reports: &[Report], show: Show, out: &mut dyn Write) -> std::io::Result<()> {
     match reports {
-        [report] => write!(out, "{}", text(report)),
-        reports => write!(out, "{}", table(reports)),
+        [report] => write!(out, "{}", text_with(report, show)),
+        reports => {
+            show_causes(reports, show, out)?;
+            write!(out, "{}", table(reports))
+        }
     }
+}
+
+/// Prints the causes of what reports have found, and an empty line, if they have found something.
+pub(super) fn show_causes(reports: &[Report], show: Show, out: &mut dyn Write) -> std::io::Result<()> {
+    let causes = causes_text(reports, show);
+    if causes.is_empty() { Ok(()) } else { writeln!(out, "{causes}") }
 }
 
 /// Writes JUnit XML.
@@ -103,11 +143,7 @@ fn save_junit(reports: &[Report], path: &Path) -> Result<()> {
 /// Writes `NAME.json` and `NAME.html`.
 pub(super) fn save(report: &Report, folder: &Path) -> Result<()> {
     let file = |extension: &str| folder.join(format!("{}.{extension}", report.name));
-    let path = file("json");
-    let cannot = || format!("cannot write {}", path.display());
-    let mut out = BufWriter::new(File::create(&path).with_context(cannot)?);
-    serde_json::to_writer_pretty(&mut out, report).map_err(std::io::Error::from).with_context(cannot)?;
-    out.flush().with_context(cannot)?;
+    write_json(&file("json"), report)?;
     write_file(&file("html"), &html(report))
 }
 
@@ -120,6 +156,13 @@ fn read(path: &Path) -> Result<Report> {
         return Err(refuse(format!("{path} has version {have}; this program reads version {VERSION}")));
     }
     Ok(report)
+}
+
+fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<()> {
+    let cannot = || format!("cannot write {}", path.display());
+    let mut out = BufWriter::new(File::create(path).with_context(cannot)?);
+    serde_json::to_writer_pretty(&mut out, value).map_err(std::io::Error::from).with_context(cannot)?;
+    out.flush().with_context(cannot)
 }
 
 fn write_file(path: &Path, text: &str) -> Result<()> {

@@ -13,7 +13,7 @@ use fastness_crashcheck::tracer::Programs;
 
 use super::options::{BudgetArgs, ImageArgs, RecoverArgs, Subject, words};
 use super::progress::Progress;
-use super::report::{self, OutputArgs};
+use super::report::{self, OutputArgs, ShowArgs};
 use super::work;
 use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
@@ -85,6 +85,8 @@ pub(crate) struct RunArgs {
     operations: Option<OperationsArg>,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    show: ShowArgs,
     /// Path of a qemu-x86_64 with support for plug-ins
     #[arg(long, value_name = "PROGRAM")]
     qemu: Option<PathBuf>,
@@ -112,7 +114,7 @@ pub(super) fn run(args: RunArgs, out: &mut dyn Write) -> Result<Outcome> {
     let reports = run_all(&args, &tests, work.path())?;
     drop(work);
     args.output.save_all(&reports)?;
-    report::show(&reports, out)?;
+    report::show(&reports, args.show.show(), out)?;
     Ok(report::outcome(&reports))
 }
 

@@ -37,6 +37,8 @@ pub struct Finding {
     pub states: BTreeSet<usize>,
     /// For some of them, the crash that has lost least.
     pub crashes: Vec<(usize, Crash)>,
+    /// How many more states there are that need one.
+    pub states_without_crash: usize,
 }
 
 /// What can be wrong; the worst first.
@@ -118,7 +120,7 @@ impl std::fmt::Display for FindingKind {
 impl Finding {
     /// Without a crash that shows it.
     pub(super) fn new(kind: FindingKind, states: BTreeSet<usize>) -> Finding {
-        Finding { kind, states, crashes: Vec::new() }
+        Finding { kind, states, crashes: Vec::new(), states_without_crash: 0 }
     }
 
     /// The states of it that need evidence: those that are not expected, or else that before the operation.

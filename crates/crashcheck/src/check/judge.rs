@@ -297,9 +297,13 @@ impl<'a> Judge<'a> {
         operation.findings.sort_by(|one, two| one.kind.cmp(&two.kind));
         for finding in &mut operation.findings {
             let seen = if finding.kind == FindingKind::FinalStates { last } else { &all };
-            let suspects = finding.suspects(operation.before, operation.after).into_iter();
-            let crashes = suspects.filter_map(|state| Some((state, seen.states.get(&state)?.clone())));
-            finding.crashes = crashes.take(EVIDENCE_MAX).collect();
+            let suspects = finding.suspects(operation.before, operation.after);
+            let crashes = suspects.iter().filter_map(|state| Some((*state, seen.states.get(state)?.clone())));
+            finding.crashes = crashes.collect();
+            // What has lost least says most.
+            finding.crashes.sort_by_key(|(_, crash)| crash.lost_bytes);
+            finding.crashes.truncate(EVIDENCE_MAX);
+            finding.states_without_crash = suspects.len() - finding.crashes.len();
         }
         let is_known = |before: &Operation| operation.states.is_subset(&before.states);
         if is_judged || !operation.findings.is_empty() && !self.operations.last().is_some_and(is_known) {

@@ -10,6 +10,8 @@
 const FRAMES_MAX: usize = 24;
 const LAST_LINES_MAX: usize = 8;
 const LINE_CHARS_MAX: usize = 160;
+/// The title of the call trace.
+const TRACE: &str = "call trace:\n";
 
 /// How the first line of a report of the kernel begins.
 const BEGINS: [&str; 11] = [
@@ -103,6 +105,25 @@ impl KernelCrash {
         Some(KernelCrash { said: same(lines[begin]), function, trace, last: last_lines(&lines) })
     }
 
+    /// Of a crash as text: the function, and those of the call trace, without offsets. None for other text.
+    pub fn functions_of(text: &str) -> Option<Vec<String>> {
+        let first = text.lines().next()?.strip_prefix("the kernel crashed")?;
+        let function =
+            first.strip_prefix(" in ").and_then(|rest| rest.split_once(": ")).map(|(name, _)| name);
+        let trace = text.lines().skip_while(|line| *line != TRACE.trim_end()).skip(1);
+        let frames = trace.map_while(|line| line.strip_prefix("  "));
+        let named = frames.map(|frame| match (function_of(frame), frame.split_once(" [")) {
+            (Some(name), Some((_, module))) => format!("{name} [{module}"),
+            (Some(name), None) => name.to_owned(),
+            (None, _) => frame.to_owned(),
+        });
+        let mut functions: Vec<String> = function.into_iter().map(str::to_owned).chain(named).collect();
+        if functions.is_empty() {
+            functions.push(first.trim_start_matches([':', ' ']).to_owned());
+        }
+        Some(functions)
+    }
+
     /// What a console says, whether it has a report or not.
     pub fn text(console: &str) -> String {
         match KernelCrash::of(console) {
@@ -118,7 +139,7 @@ impl std::fmt::Display for KernelCrash {
             Some(function) => writeln!(f, "the kernel crashed in {function}: {}", self.said)?,
             None => writeln!(f, "the kernel crashed: {}", self.said)?,
         }
-        f.write_str(&shown("call trace:\n", &self.trace))?;
+        f.write_str(&shown(TRACE, &self.trace))?;
         f.write_str(&shown("the last lines of the console:\n", &self.last))
     }
 }

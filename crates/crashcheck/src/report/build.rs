@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use fastness_crashcheck_trace::Header;
 
+use super::cause::cause_reports;
 use super::data::{
     FindingReport, OperationReport, PatternReport, RegionReport, Report, StateReport, Totals, VERSION,
 };
@@ -54,16 +55,19 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
         images: found.images as usize,
         is_regular: found.is_regular,
     };
-    Ok(Report {
+    let mut report = Report {
         version: VERSION,
         name: source.name.to_owned(),
         tracer: header.tool.clone(),
         regions: header.regions.iter().map(region).collect(),
         totals,
+        causes: Vec::new(),
         operations: operations.collect::<Result<_>>()?,
         states: states.found().iter().enumerate().map(state).collect(),
         patterns: patterns.into_iter().map(pattern).collect(),
-    })
+    };
+    report.causes = cause_reports(std::slice::from_ref(&report));
+    Ok(report)
 }
 
 fn operation_report(source: &Source<'_>, header: &Header, operation: &Operation) -> Result<OperationReport> {
@@ -86,6 +90,7 @@ fn operation_report(source: &Source<'_>, header: &Header, operation: &Operation)
             what: finding.kind.to_string(),
             states: names(source, &finding.states),
             evidence: evidence.collect::<Result<_>>()?,
+            states_without_evidence: finding.states_without_crash,
         })
     };
     Ok(OperationReport {

@@ -18,6 +18,9 @@ pub struct Report {
     pub regions: Vec<RegionReport>,
     /// The extent of the test.
     pub totals: Totals,
+    /// Why states are wrong; the worst first.
+    #[serde(default)]
+    pub causes: Vec<CauseReport>,
     /// The operations of the test, in order.
     pub operations: Vec<OperationReport>,
     /// Each state that a crash can lead to, in the order in which they were found.
@@ -86,6 +89,18 @@ pub struct OperationReport {
     pub findings: Vec<FindingReport>,
 }
 
+impl OperationReport {
+    /// Its name: the checkpoints around it.
+    pub fn name(&self) -> String {
+        match (self.from, self.to) {
+            (Some(from), Some(to)) => format!("checkpoint {from} to {to}"),
+            (Some(from), None) => format!("after checkpoint {from}"),
+            (None, Some(to)) => format!("before checkpoint {to}"),
+            (None, None) => "the whole run".to_owned(),
+        }
+    }
+}
+
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FindingReport {
@@ -99,6 +114,46 @@ pub struct FindingReport {
     pub states: Vec<String>,
     /// Images that show it; not one for each state if there are many.
     pub evidence: Vec<EvidenceReport>,
+    /// How many more states are wrong, of which no image was looked at: they may have other causes.
+    #[serde(default)]
+    pub states_without_evidence: usize,
+}
+
+/// Why states are wrong: what findings of operations and tests have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CauseReport {
+    /// `kernel-crash`, `lost-stores`, `not-kept`, `recovery` or `logic`.
+    pub kind: String,
+    /// For people; places follow.
+    pub what: String,
+    /// Letters of its findings, the worst first.
+    pub letters: String,
+    /// Functions and lines.
+    pub places: Vec<String>,
+    /// The functions of the kernel that crashed; what the recovery said, without numbers, if places are none,
+    /// or say too little.
+    pub said: Vec<String>,
+    /// What shows it: that which has lost least is first.
+    pub witnesses: Vec<WitnessReport>,
+}
+
+/// A crash that shows a cause: evidence of an operation, by its image and state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WitnessReport {
+    /// Name of the test.
+    pub test: String,
+    /// Name of the operation.
+    pub operation: String,
+    /// Letters of the findings that have it.
+    pub letters: String,
+    /// Name of the state.
+    pub state: String,
+    /// Number of the first event after the crash.
+    pub event: u64,
+    /// Hash of the crash image, in hex.
+    pub image: String,
+    /// All that it needs to be lost.
+    pub places: Vec<String>,
 }
 
 /// A crash that leads to a state.
@@ -118,6 +173,13 @@ pub struct EvidenceReport {
     pub event: u64,
     /// What was being done: the event itself.
     pub at: String,
+    /// The place of the last store before the crash, if nothing is lost.
+    #[serde(default)]
+    pub after: Option<String>,
+    /// The places of all stores that are lost; functions that copy for others have that of their caller, if
+    /// it is known.
+    #[serde(default)]
+    pub lost_by: Vec<String>,
     /// Number of lines of PM and blocks of disks that the image lacks, if those below are enough for the
     /// state; none if they are all that it lacks, or less was not tried.
     #[serde(default)]

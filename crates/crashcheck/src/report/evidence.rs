@@ -1,10 +1,11 @@
 //! Evidence of a finding: a crash that shows it, and what it has lost.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use fastness_crashcheck_trace::Header;
+use fastness_crashcheck_trace::{Header, Kind};
 
 use super::data::{BlocksReport, EvidenceReport, HistoryReport, LineReport, StoreReport};
+use super::place::blamed;
 use super::source::{Source, difference, place, short_name};
 use crate::Result;
 use crate::check::{Crash, Operation, Shrunk};
@@ -44,11 +45,14 @@ pub(super) fn evidence(
     lost.sort_by_key(|line| {
         !line.stores.iter().any(|(store, kept)| store.event >= begin && *kept != Kept::Whole)
     });
+    let lost_by = lost_by(source, &lost);
     let shown = |lines: Vec<ExplainedLine>| -> Vec<LineReport> {
         lines.into_iter().take(LINES_MAX).map(|line| line_report(source, header, &pending, line)).collect()
     };
     let mut lost = shown(lost);
-    let at = histories(source, &mut lost, begin, event)?;
+    let Ended { at, after } = histories(source, header, &mut lost, begin, event)?;
+    let lost_blocks = lost_blocks(&everything, contents);
+    let has_lost = !lost.is_empty() || !lost_blocks.is_empty() || crash.losses.is_none();
     let difference = reference.map(|reference| difference(source, reference, state)).unwrap_or_default();
     let name = |state: usize| source.states.found()[state].name.clone();
     Ok(EvidenceReport {
@@ -58,9 +62,11 @@ pub(super) fn evidence(
         image: hex(&crash.image.0),
         event,
         at,
+        after: after.filter(|_| !has_lost),
+        lost_by,
         is_enough_of: shrunk.as_ref().filter(|shrunk| shrunk.lost < shrunk.of).map(|shrunk| shrunk.of),
         lost,
-        lost_blocks: lost_blocks(&everything, contents),
+        lost_blocks,
         left_out_bytes: if crash.losses.is_none() { crash.lost_bytes } else { 0 },
         kept_lines,
         kept: shown(kept),
@@ -96,6 +102,19 @@ fn lost_blocks(all: &Contents, image: &Contents) -> Vec<BlocksReport> {
     blocks.take(LINES_MAX).collect()
 }
 
+/// Where the stores come from that were lost, each place once.
+fn lost_by(source: &Source<'_>, lines: &[ExplainedLine]) -> Vec<String> {
+    let stores = lines.iter().flat_map(|line| &line.stores).filter(|(_, kept)| *kept != Kept::Whole);
+    let places: BTreeSet<String> =
+        stores.map(|(store, _)| blame(source, store.pc, store.is_kernel, &store.stack)).collect();
+    places.into_iter().collect()
+}
+
+fn blame(source: &Source<'_>, pc: Option<u64>, is_kernel: bool, stack: &[u64]) -> String {
+    let stack: Vec<String> = stack.iter().map(|pc| place(source, Some(*pc), is_kernel)).collect();
+    blamed(&place(source, pc, is_kernel), &stack)
+}
+
 fn line_report(source: &Source<'_>, header: &Header, pending: &Pending, line: ExplainedLine) -> LineReport {
     let (address, region) = match pending.replay.layout().address_of(line.offset) {
         Some((address, region)) => (address, region.clone()),
@@ -125,9 +144,27 @@ fn line_report(source: &Source<'_>, header: &Header, pending: &Pending, line: Ex
     }
 }
 
-/// Gives lines their histories: the last events before `end`, and from `begin` on, that concern each. Returns
-/// what event `end` is. A trace may have millions of events: it is read once.
-fn histories(source: &Source<'_>, lines: &mut [LineReport], begin: u64, end: u64) -> Result<String> {
+/// How the part of a trace ends that a crash leaves.
+struct Ended {
+    /// The first event after it.
+    at: String,
+    /// Where the last store to PM before it comes from.
+    after: Option<String>,
+}
+
+/// Gives lines their histories: the last events before `end`, and from `begin` on, that concern each. A trace
+/// may have millions of events: it is read once.
+fn histories(
+    source: &Source<'_>,
+    header: &Header,
+    lines: &mut [LineReport],
+    begin: u64,
+    end: u64,
+) -> Result<Ended> {
+    let is_pm = |address| {
+        header.regions.iter().any(|region| (region.start..region.start + region.len_bytes).contains(&address))
+    };
+    let mut last_store = None;
     let filters: Vec<Filter> =
         lines.iter().map(|line| Filter { line: Some(line.address), from: begin, count: None }).collect();
     let mut histories = vec![VecDeque::new(); lines.len()];
@@ -135,6 +172,13 @@ fn histories(source: &Source<'_>, lines: &mut [LineReport], begin: u64, end: u64
     while reader.count() < end {
         let number = reader.count();
         let Some(event) = reader.next()? else { break };
+        if let Kind::Store { address, .. } | Kind::Rmw { address, .. } = event.kind
+            && is_pm(address)
+        {
+            let origin = &event.origin;
+            let stack = origin.stack.unwrap_or_default().to_vec();
+            last_store = Some((origin.pc, origin.is_kernel, stack));
+        }
         let mut shown = None;
         for (history, _) in
             histories.iter_mut().zip(&filters).filter(|(_, filter)| filter.takes(number, &event))
@@ -152,8 +196,10 @@ fn histories(source: &Source<'_>, lines: &mut [LineReport], begin: u64, end: u64
         }
     }
     lines.iter_mut().zip(histories).for_each(|(line, history)| line.history = history.into());
-    Ok(match reader.next()? {
+    let at = match reader.next()? {
         Some(event) => text(&event, source.symbols),
         None => "the end of the trace".to_owned(),
-    })
+    };
+    let after = last_store.map(|(pc, is_kernel, stack)| blame(source, pc, is_kernel, &stack));
+    Ok(Ended { at, after })
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::data::{EvidenceReport, FindingReport, HistoryReport, LineReport, OperationReport, Report};
+use super::cause::{Cause, causes};
+use super::data::{EvidenceReport, HistoryReport, LineReport, Report};
 use super::junit::escaped;
-use super::text::operation_name;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ok:#1a7f37;--bad:#cf222e;--dim:#6e7781;--box:#8882}
@@ -50,11 +50,12 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
         let forgotten = totals.forgotten_images;
         writeln!(out, "<p>{forgotten} images were forgotten, and recovered again if they came again.</p>")?;
     }
+    write_causes(&causes(std::slice::from_ref(report)), false, out)?;
     writeln!(
         out,
         "<h2>Operations</h2>\n<table><tr><th>operation<th>events<th>states<th>after it<th>result</tr>"
     )?;
-    for (index, operation) in report.operations.iter().enumerate() {
+    for operation in &report.operations {
         let (first, last) = operation.events;
         let result = match operation.findings.is_empty() {
             true => "<span class=ok>ok</span>".to_owned(),
@@ -65,16 +66,13 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
         };
         writeln!(
             out,
-            "<tr><td><a href=#o{index}>{}</a><td>{first} to {last}<td>{}<td>{}<td>{result}</tr>",
-            operation_name(operation),
+            "<tr><td>{}<td>{first} to {last}<td>{}<td>{}<td>{result}</tr>",
+            operation.name(),
             links(&operation.states),
             links(&operation.final_states)
         )?;
     }
     writeln!(out, "</table>")?;
-    for (index, operation) in report.operations.iter().enumerate() {
-        write_operation(index, operation, out)?;
-    }
     write_patterns(report, out)?;
     write_states(report, out)?;
     writeln!(out, "</html>")
@@ -85,17 +83,37 @@ fn links(names: &[String]) -> String {
     links.collect::<Vec<_>>().join(" ")
 }
 
-fn write_operation(index: usize, operation: &OperationReport, out: &mut String) -> std::fmt::Result {
-    if operation.findings.is_empty() {
-        return write!(out, "<a id=o{index}></a>");
+/// Causes, the worst first; the smallest witness of each is open.
+fn write_causes(causes: &[Cause<'_>], has_tests: bool, out: &mut String) -> std::fmt::Result {
+    if causes.is_empty() {
+        return Ok(());
     }
-    writeln!(out, "<h2 id=o{index}>{}</h2>", operation_name(operation))?;
-    operation.findings.iter().try_for_each(|finding| write_finding(finding, out))
-}
-
-fn write_finding(finding: &FindingReport, out: &mut String) -> std::fmt::Result {
-    writeln!(out, "<h3 class=bad>{}: {}</h3>", finding.letter, escaped(&finding.what))?;
-    finding.evidence.iter().try_for_each(|evidence| write_evidence(evidence, out))
+    writeln!(out, "<h2>Causes</h2>")?;
+    for cause in causes {
+        let letters: String = cause.letters().into_iter().collect();
+        let lines: Vec<String> = cause.lines().iter().map(|line| escaped(line)).collect();
+        let (crashes, operations) = (cause.witnesses.len(), cause.operations().len());
+        writeln!(
+            out,
+            "<h3 class=bad>{letters}: {}</h3>\n<pre>{}</pre>\n<p>Crashes that show it: {crashes}; operations: {operations}.</p>",
+            escaped(cause.key.kind.meaning()),
+            lines.join("\n")
+        )?;
+        for (index, witness) in cause.witnesses.iter().enumerate() {
+            let open = if index == 0 { " open" } else { "" };
+            let letters: String = witness.letters.iter().collect();
+            let test = if has_tests { format!("{}, ", witness.report.name) } else { String::new() };
+            let name = escaped(&format!("{test}{}, {letters}", witness.operation.name()));
+            writeln!(
+                out,
+                "<details{open}><summary>{name}, state {}</summary>",
+                escaped(&witness.evidence.state)
+            )?;
+            write_evidence(witness.evidence, out)?;
+            writeln!(out, "</details>")?;
+        }
+    }
+    Ok(())
 }
 
 fn write_evidence(evidence: &EvidenceReport, out: &mut String) -> std::fmt::Result {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::data::Report;
-use super::text::{operation_name, text};
+use super::text::text;
 
 /// All reports as one document, a suite each.
 pub fn junit(reports: &[Report]) -> String {
@@ -19,7 +19,7 @@ fn write_suite(report: &Report, out: &mut String) -> std::fmt::Result {
     let (name, tests) = (escaped(&report.name), report.operations.len());
     writeln!(out, "  <testsuite name=\"{name}\" tests=\"{tests}\" failures=\"{failures}\">")?;
     for operation in &report.operations {
-        write!(out, "    <testcase classname=\"{name}\" name=\"{}\"", escaped(&operation_name(operation)))?;
+        write!(out, "    <testcase classname=\"{name}\" name=\"{}\"", escaped(&operation.name()))?;
         if operation.findings.is_empty() {
             writeln!(out, "/>")?;
             continue;

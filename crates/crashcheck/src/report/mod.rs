@@ -4,22 +4,27 @@
 //! HTML) is made of it, then or later.
 
 mod build;
+mod cause;
+mod cause_text;
 mod data;
 mod evidence;
 mod html;
 mod junit;
+mod place;
 mod source;
 mod text;
 
 pub use build::build;
+pub use cause::cause_reports;
+pub use cause_text::{Show, causes_text};
 pub use data::{
-    BlocksReport, EvidenceReport, FindingReport, HistoryReport, LineReport, OperationReport, PatternReport,
-    RegionReport, Report, StateReport, StoreReport, Totals, VERSION,
+    BlocksReport, CauseReport, EvidenceReport, FindingReport, HistoryReport, LineReport, OperationReport,
+    PatternReport, RegionReport, Report, StateReport, StoreReport, Totals, VERSION, WitnessReport,
 };
 pub use html::html;
 pub use junit::junit;
 pub use source::Source;
-pub use text::{table, text};
+pub use text::{table, text, text_with};
 
 #[cfg(test)]
 mod tests;

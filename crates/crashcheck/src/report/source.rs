@@ -5,6 +5,7 @@ use std::path::Path;
 use fastness_crashcheck_trace::Region;
 use fastness_pm_model::Config;
 
+use super::place::UNKNOWN;
 use crate::check::{Counts, Operation, Passed, Shrink, State, States};
 use crate::symbols::Find;
 
@@ -54,7 +55,7 @@ pub(super) fn readable(text: &[u8]) -> String {
 
 /// An instruction, and where it comes from.
 pub(super) fn place(source: &Source<'_>, pc: Option<u64>, is_kernel: bool) -> String {
-    let Some(pc) = pc else { return "an unknown instruction".to_owned() };
+    let Some(pc) = pc else { return UNKNOWN.to_owned() };
     match (source.symbols)(pc, is_kernel) {
         Some(symbol) => format!("{pc:#x} {symbol}"),
         None => format!("{pc:#x}"),

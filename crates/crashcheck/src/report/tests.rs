@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use fastness_crashcheck_trace::{Event, Origin, Reader, Writer};
 use fastness_pm_model::{Op, Trace};
 
 use super::*;
@@ -9,6 +10,7 @@ use crate::check::{Extract, FindingKind, State, StateLimits, Step};
 use crate::generate::Contents;
 use crate::process::Ending;
 use crate::run::{Analysis, ImagesConfig, Limits};
+use crate::symbols::Find;
 use crate::trace::record;
 
 /// Recovers in this process: a mark in line 0 makes lines 1 and 2 valid.
@@ -74,9 +76,20 @@ fn report_of(
     progress: &(dyn Fn(&Step<'_>) + Sync),
 ) -> Report {
     let dir = tempfile::tempdir().unwrap();
+    report_of_trace(extract, &trace_of(dir.path(), ops), images, limits, &|_, _| None, progress)
+}
+
+fn report_of_trace(
+    extract: &impl Extract,
+    trace: &Path,
+    images: &ImagesConfig,
+    limits: Limits,
+    symbols: &Find<'_>,
+    progress: &(dyn Fn(&Step<'_>) + Sync),
+) -> Report {
     let analysis = Analysis {
         name: "journal",
-        trace: &trace_of(dir.path(), ops),
+        trace,
         images,
         extract,
         recovery: None,
@@ -85,7 +98,7 @@ fn report_of(
         has_operations: false,
         must_be_atomic: true,
         threads: 2,
-        symbols: &|_, _| None,
+        symbols,
         deadline: None,
         limits,
         progress,
@@ -186,6 +199,55 @@ fn a_missing_flush_is_shown_with_the_store_that_was_lost() {
     ] {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }
+}
+
+#[test]
+fn a_cause_is_the_place_of_what_is_lost_or_of_the_last_store_before_the_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    // The instruction of each event is its number; each has two callers.
+    let report = |ops| {
+        let bytes = std::fs::read(trace_of(dir.path(), ops)).unwrap();
+        let mut reader = Reader::new(&bytes[..]).unwrap();
+        let mut writer = Writer::new(Vec::new(), reader.header()).unwrap();
+        loop {
+            let number = reader.count();
+            let Some(event) = reader.next().unwrap() else { break };
+            let stack = Some(&[100 + number, 1000][..]);
+            writer
+                .push(&Event { origin: Origin { pc: Some(number), stack, ..Origin::default() }, ..event })
+                .unwrap();
+        }
+        let path = dir.path().join("named.trace");
+        std::fs::write(&path, writer.finish().unwrap()).unwrap();
+        let symbols = |pc, _| match pc {
+            0..=99 => Some("memcpy (memcpy.S:7)".to_owned()),
+            100..=999 => Some(format!("put{} (pm.h:3) in main (log.c:9)", pc - 100)),
+            _ => Some("main (log.c:9)".to_owned()),
+        };
+        report_of_trace(&marked, &path, &ImagesConfig::default(), Limits::default(), &symbols, &|_| {})
+    };
+    let lost = report(operation(&[set(1), unflushed(2), set(0)]));
+    let evidence = &lost.operations[0].findings[0].evidence[0];
+    assert_eq!((&evidence.lost_by[..], &evidence.after), (&["put4 (pm.h:3)".to_owned()][..], &None));
+    assert_eq!(lost.causes[0].places, ["put4 (pm.h:3)"]);
+    // The mark before what it makes valid: the stores to lines 0, 1 and 2 are events 1, 4 and 7.
+    let logic = report(operation(&[set(0), set(1), set(2)]));
+    let [one, two] = &logic.causes[..] else { panic!("{:#?}", logic.causes) };
+    assert_eq!((one.kind.as_str(), one.letters.as_str()), ("logic", "A"));
+    assert_eq!([&one.places[..], &two.places], [["put1 (pm.h:3)"], ["put4 (pm.h:3)"]]);
+}
+
+#[test]
+fn of_states_that_are_not_looked_into_the_report_says_how_many() {
+    // The mark comes first: seven values after it are neither the state before nor the last one.
+    let put = |value| vec![Op::store(64, [value; 8]), Op::clwb(64), Op::sfence()];
+    let ops = operation(&[set(0), (1..8).flat_map(put).collect()]);
+    let report = report(ops);
+    let [finding] = &report.operations[0].findings[..] else { panic!("{report:#?}") };
+    let wrong = report.states.len() - 2;
+    assert_eq!((finding.evidence.len(), wrong), (4, 7), "{report:#?}");
+    assert_eq!(finding.states_without_evidence, 3);
+    assert!(text(&report).contains("  A: it is not atomic (and 3 more states that were not looked into)\n"));
 }
 
 #[test]
@@ -309,7 +371,9 @@ fn pages_and_xml_hold_any_text() {
     let mut report = report(operation(&[set(1), unflushed(2), set(0)]));
     report.name = "<script>&\"".to_owned();
     report.states[0].text = "\u{0}\u{1b}[31m</pre><script>alert(1)</script>".to_owned();
+    report.operations[0].findings[0].evidence[0].lost_by = vec!["put<script> (a.h:1)".to_owned()];
     let page = html(&report);
+    assert!(page.contains("<h2>Causes</h2>") && page.contains("<pre>put&lt;script&gt; (a.h:1)</pre>"));
     assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"));
     assert!(page.contains("<svg") && page.contains("two &lt;3&gt;"), "{page}");
     let xml = junit(&[report]);

@@ -2,17 +2,23 @@
 
 use std::fmt::Write as _;
 
-use super::data::{EvidenceReport, FindingReport, LineReport, OperationReport, Report};
+use super::cause_text::{Show, write_causes};
+use super::data::{OperationReport, Report};
 
-/// The whole report.
+/// The report: causes first, the smallest witness of each in full.
 pub fn text(report: &Report) -> String {
+    text_with(report, Show::default())
+}
+
+/// The report, or more of it.
+pub fn text_with(report: &Report, show: Show) -> String {
     let mut out = String::new();
     // A string takes everything.
-    let _ = write(report, &mut out);
+    let _ = write(report, show, &mut out);
     out
 }
 
-fn write(report: &Report, out: &mut String) -> std::fmt::Result {
+fn write(report: &Report, show: Show, out: &mut String) -> std::fmt::Result {
     let totals = &report.totals;
     writeln!(
         out,
@@ -42,6 +48,10 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
             "  {forgotten} images were forgotten to save memory, and recovered again if they came again"
         )?;
     }
+    if !report.is_clean() {
+        writeln!(out)?;
+        write_causes(std::slice::from_ref(report), show, out)?;
+    }
     for operation in &report.operations {
         writeln!(out)?;
         write_operation(report, operation, out)?;
@@ -70,20 +80,10 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     }
 }
 
-/// The name of an operation: the checkpoints around it.
-pub(super) fn operation_name(operation: &OperationReport) -> String {
-    match (operation.from, operation.to) {
-        (Some(from), Some(to)) => format!("checkpoint {from} to {to}"),
-        (Some(from), None) => format!("after checkpoint {from}"),
-        (None, Some(to)) => format!("before checkpoint {to}"),
-        (None, None) => "the whole run".to_owned(),
-    }
-}
-
 fn write_operation(report: &Report, operation: &OperationReport, out: &mut String) -> std::fmt::Result {
     let verdict = if operation.findings.is_empty() { "ok" } else { "FAILED" };
     let (first, last) = operation.events;
-    writeln!(out, "{} (events {first} to {last}): {verdict}", operation_name(operation))?;
+    writeln!(out, "{} (events {first} to {last}): {verdict}", operation.name())?;
     let named = |names: &[String]| {
         let named = names.iter().map(|name| {
             let state = report.states.iter().find(|state| state.name == *name);
@@ -103,76 +103,12 @@ fn write_operation(report: &Report, operation: &OperationReport, out: &mut Strin
     {
         writeln!(out, "  (* only after a crash that lost something)")?;
     }
-    operation.findings.iter().try_for_each(|finding| write_finding(report, finding, out))
-}
-
-fn write_finding(report: &Report, finding: &FindingReport, out: &mut String) -> std::fmt::Result {
-    writeln!(out, "  {}: {}", finding.letter, finding.what)?;
-    for evidence in &finding.evidence {
-        write_evidence(report, evidence, out)?;
-    }
-    Ok(())
-}
-
-fn write_evidence(report: &Report, evidence: &EvidenceReport, out: &mut String) -> std::fmt::Result {
-    writeln!(
-        out,
-        "\n    state {}, after a crash just before event {}: {}",
-        evidence.state, evidence.event, evidence.at
-    )?;
-    if let Some(state) =
-        report.states.iter().find(|state| state.name == evidence.state && state.ending != "ended well")
-    {
-        writeln!(out, "    the recovery {}", state.ending)?;
-    }
-    let text = match (&evidence.expected, report.states.iter().find(|state| state.name == evidence.state)) {
-        (Some(_), _) => &evidence.difference,
-        (None, Some(state)) => &state.text,
-        (None, None) => "",
-    };
-    text.lines().take(30).try_for_each(|line| writeln!(out, "      {line}"))?;
-    if text.lines().count() > 30 {
-        writeln!(out, "      ...")?;
-    }
-    match evidence.lost.is_empty() && evidence.lost_blocks.is_empty() {
-        true if evidence.left_out_bytes > 0 => {
-            writeln!(out, "    lost: {} bytes, too many to be kept and shown", evidence.left_out_bytes)?;
-        }
-        true => writeln!(out, "    nothing was lost: the program leaves this even if everything is flushed")?,
-        false => writeln!(out, "    lost{}:", evidence.enough())?,
-    }
-    evidence.lost.iter().try_for_each(|line| write_line(line, true, out))?;
-    for blocks in &evidence.lost_blocks {
-        writeln!(out, "      {} bytes at {:#x} of disk {}", blocks.len_bytes, blocks.offset, blocks.disk)?;
-    }
-    if !evidence.lost.is_empty() && evidence.kept_lines > 0 {
-        writeln!(out, "    kept, out of {} other pending lines:", evidence.kept_lines)?;
-        evidence.kept.iter().take(3).try_for_each(|line| write_line(line, false, out))?;
-    }
-    writeln!(out, "    image {}", &evidence.image[..16.min(evidence.image.len())])
-}
-
-fn write_line(line: &LineReport, with_flush: bool, out: &mut String) -> std::fmt::Result {
-    write!(out, "      line {:#x} of {}", line.offset, line.region)?;
-    match (line.flushed, with_flush) {
-        (_, false) => writeln!(out)?,
-        (0, _) => writeln!(out, ", never flushed")?,
-        (flushed, _) if flushed == line.stores.len() => writeln!(out, ", flushed but not fenced")?,
-        (flushed, _) => writeln!(out, ", its first {flushed} stores flushed but not fenced")?,
-    }
-    for store in line.stores.iter().take(8) {
-        let name = if store.non_temporal { "ntstore" } else { "store" };
-        let data =
-            if store.data.len() > 32 { format!("{}...", &store.data[..32]) } else { store.data.clone() };
-        writeln!(
-            out,
-            "        {:5} event {} {name} {:#x} {data}  at {}",
-            store.fate, store.event, store.address, store.at
-        )?;
-        store.stack.iter().take(6).try_for_each(|frame| writeln!(out, "              from {frame}"))?;
-    }
-    if line.stores.len() > 8 {
-        writeln!(out, "        ... {} more", line.stores.len() - 8)?;
+    for finding in &operation.findings {
+        let unseen = match finding.states_without_evidence {
+            0 => String::new(),
+            more => format!(" (and {more} more states that were not looked into)"),
+        };
+        writeln!(out, "  {}: {}{unseen}", finding.letter, finding.what)?;
     }
     Ok(())
 }

@@ -88,13 +88,18 @@ impl Program {
             }
         }
         if found.is_empty() {
-            let name = self.loader.find_symbol(address).map(str::to_owned);
+            let name = self.loader.find_symbol(address).map(demangled);
             let location = self.loader.find_location(address).ok().flatten();
             found.extend(text(name, location.as_ref()));
         }
         found.truncate(FRAMES_MAX);
         (!found.is_empty()).then(|| found.join(" in "))
     }
+}
+
+/// A name as the source has it, without the hash of a build.
+fn demangled(name: &str) -> String {
+    addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned()
 }
 
 /// A function, and a line of its source.
@@ -120,6 +125,14 @@ mod tests {
     #[inline(never)]
     fn a_function_of_this_program() -> usize {
         std::hint::black_box(7)
+    }
+
+    #[test]
+    fn names_of_files_without_debug_information_are_those_of_the_source() {
+        let rust = "_ZN2db6append17h8a2e2368c572be87E";
+        for (name, is) in [(rust, "db::append"), ("_ZN4cceh3putEi", "cceh::put(int)"), ("main", "main")] {
+            assert_eq!(demangled(name), is);
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::codec::sum_of_lost;
 use crate::ids::Txg;
 use crate::objects::extent::Extent;
 use crate::objects::in_log::LayerBlock;
@@ -56,7 +57,7 @@ impl Loaded {
         if !self.lost.contains(&block) {
             return;
         }
-        extent.sum = !extent.sum;
+        extent.sum = sum_of_lost(extent.sum);
         let mut found = Found::default();
         found.block((core.dataset.0, core.id.0, block), extent.place, txg.0);
         shared.note_damage(found, false);

@@ -144,3 +144,19 @@ fn any_console_is_read_and_what_is_kept_of_it_is_bounded() {
     assert_eq!((said.trace.len(), said.last.len()), (FRAMES_MAX, LAST_LINES_MAX));
     assert!(KernelCrash::text(&long).len() < 10_000);
 }
+
+#[test]
+fn the_functions_of_a_crash_are_read_from_its_text() {
+    let of = |text: &str| KernelCrash::functions_of(text);
+    let functions = of(&crash(OOPS).to_string()).unwrap();
+    let expected =
+        ["ext4_fill_super", "get_tree_bdev_flags", "vfs_get_tree", "entry_SYSCALL_64_after_hwframe"];
+    assert_eq!(functions, expected);
+    let module = crash("BUG: x\nRIP: 0010:a+0x1/0x2\nCall Trace:\n nova_mount+0x1/0x2 [nova]\n");
+    assert_eq!(of(&module.to_string()).unwrap(), ["a", "nova_mount [nova]"]);
+    let unable = crash("Kernel panic - not syncing: VFS: Unable to mount root fs\n").to_string();
+    assert_eq!(of(&unable).unwrap(), ["Kernel panic - not syncing: VFS: Unable to mount root fs"]);
+    for other in ["", "mount: failed\n", "  the kernel crashed\n"] {
+        assert_eq!(of(other), None, "{other:?}");
+    }
+}

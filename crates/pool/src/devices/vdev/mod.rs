@@ -22,7 +22,7 @@ pub use counters::DeviceErrors;
 pub(crate) use stripe::{Vdevs, failed};
 pub(crate) use write::Write;
 
-use crate::codec::checksum;
+use crate::codec::{checksum, sum_of_lost};
 use crate::devices::config::{DeviceConfig, DeviceState, VdevClass, VdevConfig};
 use crate::devices::label::DATA_START_BYTES;
 use crate::devices::vdev::counters::Counters;
@@ -154,6 +154,14 @@ impl Side {
 
     pub(crate) fn note_write_error(&self) {
         self.counters.write.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The side gave bytes that do not have the checksum. Those of a block that a log had lost never do, and
+    /// the device is not to blame for that.
+    fn note_other_bytes(&self, bytes: &[u8], sum: u64) {
+        if checksum(bytes) != sum_of_lost(sum) {
+            self.counters.checksum.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Continues the counters of another side.
@@ -304,7 +312,7 @@ impl Vdev {
                     return Ok((buf, health));
                 }
                 Ok(()) => {
-                    side.counters.checksum.fetch_add(1, Ordering::Relaxed);
+                    side.note_other_bytes(&buf[..sum_bytes], sum);
                     is_damaged = true;
                 }
                 Err(error) => {
@@ -352,7 +360,7 @@ impl Vdev {
             match device.read_at(self.offset(unit), &mut buf) {
                 Ok(()) if checksum(&buf[..sum_bytes]) == sum => right = Some(buf),
                 Ok(()) => {
-                    side.counters.checksum.fetch_add(1, Ordering::Relaxed);
+                    side.note_other_bytes(&buf[..sum_bytes], sum);
                     wrong.push(side);
                 }
                 Err(_) => {
