@@ -9,7 +9,7 @@ pub(crate) enum ArgumentError {
     NoValue(String),
     #[error(
         "there is no argument {0:?}; there are out, pm, ram, disk, reads, stack, with_parent, from_boot, repeat, \
-         returns"
+         returns, operations"
     )]
     Unknown(String),
     #[error("{name}={value}: must be on or off")]
@@ -47,6 +47,9 @@ pub(crate) struct Arguments {
     pub(crate) is_repeated: bool,
     /// `returns=on`: a message wherever a guest's kernel returns to a program after it has used PM.
     pub(crate) has_returns: bool,
+    /// `operations=`: a file into which a program writes its log of operations; what it writes there becomes
+    /// messages.
+    pub(crate) operations: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -70,6 +73,7 @@ impl Arguments {
                 "from_boot" => parsed.is_from_boot = switch(name, value)?,
                 "repeat" => parsed.is_repeated = switch(name, value)?,
                 "returns" => parsed.has_returns = switch(name, value)?,
+                "operations" => parsed.operations = Some(value.into()),
                 _ => return Err(ArgumentError::Unknown(name.to_owned())),
             }
         }
@@ -138,15 +142,17 @@ mod tests {
 
     #[test]
     fn arguments_are_taken_or_refused() {
-        let parsed =
-            Arguments::parse(["out=t", "pm=a", "pm=b=c", "reads=on", "stack=off", "repeat=on", "returns=on"])
-                .unwrap();
+        let parsed = Arguments::parse(
+            "out=t pm=a pm=b=c reads=on stack=off repeat=on returns=on operations=l".split(' '),
+        )
+        .unwrap();
         let expected = Arguments {
             out: "t".into(),
             pm: vec!["a".into(), "b=c".into()],
             has_reads: true,
             is_repeated: true,
             has_returns: true,
+            operations: Some("l".into()),
             ..Arguments::default()
         };
         assert_eq!(parsed, expected);

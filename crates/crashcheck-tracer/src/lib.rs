@@ -20,6 +20,7 @@
 //! | `reads=on` | loads, too |
 //! | `with_parent=on` | QEMU is killed when the process that started it is gone |
 //! | `stack=on` | return addresses of each event, by frame pointers |
+//! | `operations=FILE` | what the program writes there is its log of operations |
 //!
 //! For a guest, in `qemu-system-x86_64` with its memory in a shared file (`system`):
 //!

@@ -48,6 +48,14 @@ pub enum CheckError {
         /// What is wrong with it, and where.
         what: String,
     },
+    /// The program's log of operations.
+    #[error("the log of operations, at event {event} of the trace: {what}")]
+    Operations {
+        /// Number of the event; that after the last one if something is missing.
+        event: u64,
+        /// What is wrong with it.
+        what: String,
+    },
     /// A guest failed.
     #[error(transparent)]
     Guest(#[from] GuestError),
@@ -99,6 +107,7 @@ impl CheckError {
             CheckError::Guest(_)
             | CheckError::Program { .. }
             | CheckError::Config { .. }
+            | CheckError::Operations { .. }
             | CheckError::Oracle { .. }
             | CheckError::InGuest { .. }
             | CheckError::Failed { .. } => ErrorKind::Invalid,

@@ -57,6 +57,7 @@ fn analyzed(file: &Path) -> Report {
         recovery: None,
         oracles: Vec::new(),
         has_prefix_oracle: false,
+        has_operations: false,
         must_be_atomic: true,
         threads: 2,
         exclude: &[],

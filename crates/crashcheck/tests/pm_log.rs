@@ -127,6 +127,7 @@ fn tested(trace: &Trace, file: &Path, per_point: usize) -> Report {
         recovery: None,
         oracles: Vec::new(),
         has_prefix_oracle: true,
+        has_operations: false,
         must_be_atomic: true,
         threads: 2,
         exclude: &[],

@@ -37,6 +37,7 @@ impl Run {
             has_stacks: false,
             timeout: Duration::from_secs(120),
             output: Some(folder.path().join("output")),
+            operations: None,
             current_dir: None,
             tools: Programs::default().find().unwrap_or_else(|error| panic!("{error}")),
         };

@@ -33,6 +33,9 @@ pub(crate) struct AnalyzeArgs {
     /// Command that recovers a crash image; {pm} or {0} is the file of the first region, {1} of the second
     #[arg(long, value_name = "COMMAND")]
     recover: String,
+    /// The trace has a log of operations, and a state a line with key and value for each key
+    #[arg(long, conflicts_with = "prefix")]
+    operations: bool,
     /// Write the report as JSON and HTML into this folder
     #[arg(short, long, value_name = "FOLDER")]
     output: Option<PathBuf>,
@@ -85,6 +88,7 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
         recovery: None,
         oracles,
         has_prefix_oracle: oracle.prefix,
+        has_operations: args.operations,
         must_be_atomic: oracle.atomic,
         threads: args.judge.threads(),
         exclude: &args.hints.exclude,

@@ -71,6 +71,7 @@ fn kind(kind: PointKind) -> String {
         PointKind::Flush => "flush".to_owned(),
         PointKind::Completion => "completion".to_owned(),
         PointKind::Checkpoint(number) => format!("checkpoint {number}"),
+        PointKind::Logged => "operation".to_owned(),
         PointKind::End => "end".to_owned(),
     }
 }

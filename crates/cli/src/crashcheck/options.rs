@@ -56,7 +56,7 @@ impl RecoverArgs {
 
     pub(crate) fn oracle(&self) -> OracleConfig {
         let predicate = self.predicate.as_deref().map(words);
-        OracleConfig { atomic: !self.not_atomic, predicate, prefix: self.prefix }
+        OracleConfig { atomic: !self.not_atomic, predicate, prefix: self.prefix, operations: None }
     }
 
     pub(crate) fn threads(&self) -> usize {

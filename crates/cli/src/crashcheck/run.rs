@@ -3,11 +3,12 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use fastness_crashcheck::check::Step;
 use fastness_crashcheck::report::Report;
 use fastness_crashcheck::run::{
-    HintsConfig, ImagesConfig, PmConfig, RecoverConfig, Setting, Test, TraceConfig,
+    HintsConfig, ImagesConfig, OperationsConfig, OracleConfig, PmConfig, RecoverConfig, Setting, Test,
+    TraceConfig,
 };
 use fastness_crashcheck::tracer::Programs;
 
@@ -23,6 +24,7 @@ use crate::size;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   fastness crashcheck run --pm 1M --recover './journal show {pm}' -- ./journal append {pm}
+  fastness crashcheck run --pm 1M --operations file --recover './kv list {pm}' -- ./kv run {pm} {operations}
   fastness crashcheck run journal.toml -o out               a configuration; out has the trace, the report, a page of HTML
   fastness crashcheck run tests/*.toml --junit results.xml  several: a line each
 The program is traced under QEMU (scripts/install-qemu) with the plug-in (cargo build --release); recoveries run
@@ -31,7 +33,7 @@ says `nopl 0x7a5c0001(%rax,%rax,1)` with 3 in rdi and a number in rsi (docs/cras
 Exit code 1 if an operation is not crash-consistent.";
 
 /// Options that a configuration has itself.
-const IN_CONFIGURATIONS: [&str; 19] = [
+const IN_CONFIGURATIONS: [&str; 20] = [
     "exclude",
     "pm",
     "recover",
@@ -40,6 +42,7 @@ const IN_CONFIGURATIONS: [&str; 19] = [
     "write",
     "predicate",
     "prefix",
+    "operations",
     "not_atomic",
     "timeout",
     "shrink",
@@ -52,6 +55,17 @@ const IN_CONFIGURATIONS: [&str; 19] = [
     "seed",
     "no_reads",
 ];
+
+/// Where a program logs its operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OperationsArg {
+    /// In a file, whose name the program gets where its arguments have {operations}
+    File,
+    /// On standard output
+    Stdout,
+    /// By the instruction
+    Instruction,
+}
 
 /// Arguments of `crashcheck run`.
 #[derive(Debug, Args)]
@@ -68,6 +82,9 @@ pub(crate) struct RunArgs {
     /// Record this many return addresses for each event; needs frame pointers
     #[arg(long)]
     stacks: bool,
+    /// The program logs its operations, there; a line of a state is a key and its value
+    #[arg(long, value_enum, value_name = "WHERE", conflicts_with = "prefix")]
+    operations: Option<OperationsArg>,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -158,7 +175,14 @@ fn from_arguments(args: &RunArgs) -> Result<Test> {
             timeout_s: args.judge.timeout,
         },
         images: ImagesConfig { shrink: args.judge.shrink, ..args.images.config(Subject::Program) },
-        oracle: args.judge.oracle(),
+        oracle: OracleConfig {
+            operations: args.operations.map(|place| match place {
+                OperationsArg::File => OperationsConfig::File,
+                OperationsArg::Stdout => OperationsConfig::Stdout,
+                OperationsArg::Instruction => OperationsConfig::Instruction,
+            }),
+            ..args.judge.oracle()
+        },
         hints: HintsConfig { exclude: args.hints.exclude.clone() },
         dir: PathBuf::from("."),
     };

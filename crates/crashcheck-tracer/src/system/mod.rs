@@ -89,6 +89,8 @@ pub(crate) enum GuestError {
     Record(#[from] RecordError),
     #[error("started twice")]
     Twice,
+    #[error("operations= is for programs, not for guests")]
+    Operations,
 }
 
 /// Begins the trace, and registers the callbacks.
@@ -96,6 +98,9 @@ pub(crate) enum GuestError {
 /// # Errors
 /// [`GuestError`]
 pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), GuestError> {
+    if arguments.operations.is_some() {
+        return Err(GuestError::Operations);
+    }
     let [pm] = &arguments.pm[..] else { return Err(GuestError::Ranges) };
     let (start, len_bytes) = range(pm)?;
     if len_bytes > AREA_BYTES_MAX {

@@ -134,6 +134,16 @@ impl PmFile {
     }
 }
 
+/// Device and inode of a file.
+///
+/// # Errors
+/// [`FileError::Io`].
+pub(crate) fn identity(path: &Path) -> Result<(u64, u64), FileError> {
+    let metadata =
+        std::fs::metadata(path).map_err(|source| FileError::Io { path: path.to_owned(), source })?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
 /// A file under a number that is out of the program's way; as it is, if there are none.
 pub(crate) fn moved_up(file: File) -> File {
     fcntl_dupfd_cloexec(&file, DESCRIPTOR_MIN).map_or(file, File::from)

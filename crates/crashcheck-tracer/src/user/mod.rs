@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fastness_crashcheck_trace::module::{self, Module};
-use fastness_crashcheck_trace::{FenceKind, Header, Hypercall, Origin, Region, hypercall};
+use fastness_crashcheck_trace::{FenceKind, Header, Hypercall, Origin, Region, TEXT_BYTES_MAX, hypercall};
 use iced_x86::Register;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -50,6 +50,8 @@ use ranges::Ranges;
 #[derive(Debug)]
 struct User {
     files: Vec<PmFile>,
+    /// Where the program writes its log of operations: device and inode.
+    log: Option<(u64, u64)>,
     callbacks: Callbacks,
     has_stacks: bool,
     pending: Arc<Pending>,
@@ -96,6 +98,7 @@ pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), UserE
         return Err(UserError::Guest);
     }
     let files = PmFile::open_all(&arguments.pm)?;
+    let log = arguments.operations.as_deref().map(files::identity).transpose()?;
     let regions = files.iter().enumerate().map(|(index, file)| Region {
         name: file.path.display().to_string(),
         start: start_of(index),
@@ -118,7 +121,7 @@ pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), UserE
         reads_registers: arguments.has_stacks,
     };
     let state = Mutex::new(State { recorder, mappings: Mappings::default() });
-    let user = User { files, callbacks, has_stacks: arguments.has_stacks, pending, state };
+    let user = User { files, log, callbacks, has_stacks: arguments.has_stacks, pending, state };
     USER.set(user).map_err(|_| UserError::Twice)?;
     watch_forks();
     // A program that dies of a signal would leave QEMU's memory in a file.
@@ -195,6 +198,34 @@ impl User {
             let origin = origin(thread, Some(pc), stack.as_ref());
             or_fail(self.lock().recorder.order(&origin, kind), "fence");
         }
+    }
+}
+
+impl User {
+    /// The program has logged a text, of these parts.
+    fn log(&self, thread: u32, pc: u64, parts: &[(u64, u64)]) {
+        let len = parts.iter().fold(0_u64, |sum, (_, len)| sum.saturating_add(*len));
+        if len > TEXT_BYTES_MAX as u64 {
+            fail(format_args!(
+                "the program logs operations in a piece of {len} bytes; at most {TEXT_BYTES_MAX} are allowed: \
+                 write each line by itself, as soon as it is known"
+            ));
+        }
+        let mut text = Vec::new();
+        for (address, len) in parts {
+            let at = text.len();
+            text.resize(at + *len as usize, 0);
+            if !api::read_memory(*address, &mut text[at..]) {
+                fail(format_args!("cannot read {len} bytes at {address:#x}, which the program logs"));
+            }
+        }
+        let stack = self.stack();
+        let origin = origin(thread, Some(pc), stack.as_ref());
+        let value = String::from_utf8_lossy(&text);
+        // Replacements may be longer than what they replace.
+        let value = &value[..value.floor_char_boundary(TEXT_BYTES_MAX)];
+        let message = Hypercall::Other { action: hypercall::OPERATION_ACTION, value };
+        or_fail(self.lock().recorder.message(&origin, message), "log of operations");
     }
 }
 
@@ -279,7 +310,11 @@ extern "C" fn on_special(thread: c_uint, number: *mut c_void) {
             let register = |register| {
                 api::read_register(register).unwrap_or_else(|| fail(format_args!("cannot read {register:?}")))
             };
-            let message = hypercall::of_registers(register(Register::RDI), register(Register::RSI));
+            let (kind, value) = (register(Register::RDI), register(Register::RSI));
+            if kind == hypercall::OPERATION {
+                return user.log(thread, site.pc, &[(value, register(Register::RDX))]);
+            }
+            let message = hypercall::of_registers(kind, value);
             let stack = user.stack();
             let origin = origin(thread, Some(site.pc), stack.as_ref());
             or_fail(user.lock().recorder.message(&origin, message.event()), "hypercall");

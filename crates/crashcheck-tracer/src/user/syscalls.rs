@@ -9,7 +9,9 @@
 //!    file, the file system or the range (`clwb`), and wait for that and for all non-temporal stores before
 //!    (`sfence`).
 //! 5. `read` and the like into mapped PM are cached stores.
-//! 6. `execve` ends the trace: the next program is not run by QEMU.
+//! 6. `write`, `writev` and `pwrite` to the file of the log of operations are messages with what was written, at
+//!    the call's end.
+//! 7. `execve` ends the trace: the next program is not run by QEMU.
 
 use std::cell::RefCell;
 use std::ffi::c_uint;
@@ -34,6 +36,8 @@ struct Call {
     arguments: [u64; 6],
     /// The PM file of its descriptor.
     file: Option<usize>,
+    /// It writes to the log of operations.
+    is_log: bool,
     /// What it may unmap, and has back if it fails.
     unmapped: Vec<Mapping>,
 }
@@ -83,7 +87,8 @@ pub(super) extern "C" fn begin(
         | VFORK | READ | PREAD64 | READV | PREADV | PREADV2 | RECVFROM | GETRANDOM => None,
         _ => return,
     };
-    CALL.set(Some(Call { number, arguments, file, unmapped }));
+    let is_log = matches!(number, WRITE | WRITEV | PWRITE64) && user.is_log(a);
+    CALL.set(Some(Call { number, arguments, file, is_log, unmapped }));
 }
 
 pub(super) extern "C" fn end(_: u64, thread: c_uint, number: i64, result: i64) {
@@ -95,6 +100,9 @@ pub(super) extern "C" fn end(_: u64, thread: c_uint, number: i64, result: i64) {
         }
         return;
     };
+    if call.is_log && result > 0 {
+        return user.logged(thread, &call, result);
+    }
     match number {
         MMAP | MREMAP => user.mapped(&call, result),
         CLONE | FORK | VFORK => say_children(number, call.arguments[0]),
@@ -136,6 +144,20 @@ impl User {
     fn file_of(&self, descriptor: u64) -> Option<usize> {
         let state = state_of(descriptor)?;
         self.files.iter().position(|file| file.is(&state))
+    }
+
+    /// Whether a descriptor is of the log of operations.
+    fn is_log(&self, descriptor: u64) -> bool {
+        let is_it = |log| state_of(descriptor).is_some_and(|state| (state.st_dev, state.st_ino) == log);
+        self.log.is_some_and(is_it)
+    }
+
+    /// A call has written to the log of operations.
+    fn logged(&self, thread: u32, call: &Call, result: u64) {
+        let [_, b, c, ..] = call.arguments;
+        let parts = if call.number == WRITEV { paths::parts(b, c, result) } else { vec![(b, result)] };
+        let pc = api::read_register(Register::RIP).map_or(0, |next| next.wrapping_sub(2));
+        self.log(thread, pc, &parts);
     }
 
     /// Nothing of PM is in these pages any more; what was is returned.

@@ -12,13 +12,14 @@
 //!
 //! Source: PM file systems dissertation, 8.6.2.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::finding::{Finding, FindingKind, Operation, judge_atomicity, judge_recoveries};
 use super::left_out::{CutPoint, LeftOut};
 use super::losses::{Held, Losses, bytes_lost};
-use super::oracle::Oracle;
+use super::oracle::{Moment, Oracle};
 use super::state::{State, States};
 use crate::Result;
 use crate::generate::{Contents, Part, Point, PointKind};
@@ -102,6 +103,9 @@ impl Seen {
     }
 }
 
+/// What an oracle said of states, by their indexes.
+type Said = HashMap<usize, Option<String>>;
+
 /// Judges the operations of a trace while its images are recovered.
 pub struct Judge<'a> {
     oracles: &'a [Box<dyn Oracle + 'a>],
@@ -122,8 +126,10 @@ pub struct Judge<'a> {
     everything: Option<Contents>,
     /// Of the states of the point: all their images have a non-temporal store.
     only_non_temporal: BTreeMap<usize, bool>,
-    /// What oracles said of states after this checkpoint.
-    asked: (Option<u64>, HashMap<usize, Vec<String>>),
+    /// What each oracle said of states in its present period.
+    asked: Vec<(Option<u64>, Said)>,
+    /// There is an oracle that knows what operations do: it alone says which states are right.
+    is_left_to_oracles: bool,
     states_of_operations: usize,
 }
 
@@ -144,9 +150,15 @@ impl<'a> Judge<'a> {
             point: Seen::default(),
             everything: None,
             only_non_temporal: BTreeMap::new(),
-            asked: (None, HashMap::new()),
+            asked: vec![(None, HashMap::new()); oracles.len()],
+            is_left_to_oracles: false,
             states_of_operations: 0,
         }
+    }
+
+    /// Leaves it to the oracles to say which states are right, however many an operation has.
+    pub fn left_to_oracles(self, is_left: bool) -> Judge<'a> {
+        Judge { is_left_to_oracles: is_left, ..self }
     }
 
     /// The operations, after the last point.
@@ -184,8 +196,12 @@ impl<'a> Judge<'a> {
         self.everything = Some(everything);
         self.only_non_temporal.clear();
         self.images.clear();
-        if self.asked.0 != point.checkpoint {
-            self.asked = (point.checkpoint, HashMap::new());
+        let moment = Moment { checkpoint: point.checkpoint, event: point.event };
+        for (oracle, asked) in self.oracles.iter().zip(&mut self.asked) {
+            let period = oracle.period(moment);
+            if asked.0 != period {
+                *asked = (period, HashMap::new());
+            }
         }
     }
 
@@ -203,7 +219,7 @@ impl<'a> Judge<'a> {
         self.images.insert(image.hash);
         *self.only_non_temporal.entry(state).or_insert(true) &= image.has_non_temporal;
         self.note_crash(state, point.event, image);
-        self.ask(states.state(state), state)
+        self.ask(states.state(state), state, Moment { checkpoint: point.checkpoint, event: point.event })
     }
 
     /// Keeps the crash if none with its state has lost less.
@@ -220,15 +236,15 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn ask(&mut self, state: &State, index: usize) -> Result<()> {
-        if !self.asked.1.contains_key(&index) {
-            let checkpoint = self.asked.0;
-            let said = self.oracles.iter().map(|oracle| oracle.refuses(state, checkpoint));
-            let said: Vec<Option<String>> = said.collect::<Result<_>>()?;
-            self.asked.1.insert(index, said.into_iter().flatten().collect());
-        }
-        for said in &self.asked.1[&index] {
-            self.point.refused.entry(said.clone()).or_default().insert(index);
+    fn ask(&mut self, state: &State, index: usize, moment: Moment) -> Result<()> {
+        for (oracle, (_, asked)) in self.oracles.iter().zip(&mut self.asked) {
+            let said = match asked.entry(index) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(oracle.refuses(state, moment)?),
+            };
+            if let Some(said) = said {
+                self.point.refused.entry(said.clone()).or_default().insert(index);
+            }
         }
         Ok(())
     }
@@ -291,7 +307,9 @@ impl<'a> Judge<'a> {
         operation.findings.extend(oracles);
         if is_judged {
             operation.final_states = last.states.keys().copied().collect();
-            judge_atomicity(states, &mut operation, self.must_be_atomic);
+            if !self.is_left_to_oracles {
+                judge_atomicity(states, &mut operation, self.must_be_atomic);
+            }
         }
         operation.findings.sort_by(|one, two| one.kind.cmp(&two.kind));
         for finding in &mut operation.findings {

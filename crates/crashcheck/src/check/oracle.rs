@@ -7,14 +7,27 @@ use super::state::State;
 use crate::error::{CheckError, Result};
 use crate::process::{self, Ending};
 
+/// When a crash comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// The last checkpoint before it.
+    pub checkpoint: Option<u64>,
+    /// Number of the first event after it.
+    pub event: u64,
+}
+
 /// Judges single states.
 pub trait Oracle {
-    /// Why a crash after this checkpoint and before the next one must not lead to this state; `None` if it
-    /// may.
+    /// Why a crash at this moment must not lead to this state; `None` if it may.
     ///
     /// # Errors
     /// If the oracle itself fails.
-    fn refuses(&self, state: &State, checkpoint: Option<u64>) -> Result<Option<String>>;
+    fn refuses(&self, state: &State, moment: Moment) -> Result<Option<String>>;
+
+    /// Where two moments have the same period, the oracle says the same of a state.
+    fn period(&self, moment: Moment) -> Option<u64> {
+        moment.checkpoint
+    }
 }
 
 /// A program that reads a state from standard input, and the checkpoint's number (or nothing) from
@@ -29,11 +42,11 @@ pub struct Predicate {
 }
 
 impl Oracle for Predicate {
-    fn refuses(&self, state: &State, checkpoint: Option<u64>) -> Result<Option<String>> {
+    fn refuses(&self, state: &State, moment: Moment) -> Result<Option<String>> {
         let program = self.command.first().cloned().unwrap_or_default();
         let mut command = Command::new(&program);
         command.args(self.command.iter().skip(1));
-        command.env("CHECKPOINT", checkpoint.map_or_else(String::new, |number| number.to_string()));
+        command.env("CHECKPOINT", moment.checkpoint.map_or_else(String::new, |number| number.to_string()));
         let output = process::run(&mut command, &state.text, self.time_out)
             .map_err(|source| CheckError::Program { program: program.clone(), source })?;
         match output.ending {
@@ -58,7 +71,7 @@ pub struct Prefix {
 }
 
 impl Oracle for Prefix {
-    fn refuses(&self, state: &State, checkpoint: Option<u64>) -> Result<Option<String>> {
+    fn refuses(&self, state: &State, moment: Moment) -> Result<Option<String>> {
         if !state.ending.is_success() {
             // Another check finds that.
             return Ok(None);
@@ -68,7 +81,7 @@ impl Oracle for Prefix {
             lines.filter(|line| !line.is_empty()).collect()
         };
         let (have, all) = (lines(&state.text), lines(&self.complete));
-        let acknowledged = usize::try_from(checkpoint.unwrap_or(0)).unwrap_or(usize::MAX);
+        let acknowledged = usize::try_from(moment.checkpoint.unwrap_or(0)).unwrap_or(usize::MAX);
         if let Some(wrong) = (0..have.len()).find(|at| all.get(*at) != Some(&have[*at])) {
             return Ok(Some(format!("record {} differs from the one that was written", wrong + 1)));
         }

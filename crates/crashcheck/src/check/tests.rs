@@ -184,7 +184,7 @@ fn states_are_named_by_the_checkpoint_behind_which_they_appear() {
 fn oracles_judge_by_what_was_acknowledged() {
     let complete = b"one\ntwo\nthree\n".to_vec();
     let refuses = |text: &str, checkpoint| {
-        Prefix { complete: complete.clone() }.refuses(&shown(text), checkpoint).unwrap()
+        Prefix { complete: complete.clone() }.refuses(&shown(text), Moment { checkpoint, event: 0 }).unwrap()
     };
     assert_eq!(refuses("one\ntwo\n", Some(2)), None);
     assert_eq!(refuses("one\ntwo\nthree\n", Some(2)), None, "one may be there already");
@@ -192,15 +192,16 @@ fn oracles_judge_by_what_was_acknowledged() {
     assert_eq!(refuses("two\n", None).unwrap(), "record 1 differs from the one that was written");
     assert!(refuses("one\ntwo\nthree\nfour\n", None).is_some());
 
+    let at = |checkpoint| Moment { checkpoint, event: 0 };
     let script = "read line; [ \"$line\" = good ] && exit 0; echo \"not at ${CHECKPOINT:-all}\"; exit 1";
     let predicate = |script: &str| Predicate {
         command: ["sh", "-c", script].map(str::to_owned).to_vec(),
         time_out: Duration::from_secs(20),
     };
-    assert_eq!(predicate(script).refuses(&shown("good"), None).unwrap(), None);
-    assert_eq!(predicate(script).refuses(&shown("bad"), Some(3)).unwrap().unwrap(), "not at 3");
-    assert_eq!(predicate(script).refuses(&shown("bad"), None).unwrap().unwrap(), "not at all");
-    assert!(predicate("exit 7").refuses(&shown(""), None).is_err());
+    assert_eq!(predicate(script).refuses(&shown("good"), at(None)).unwrap(), None);
+    assert_eq!(predicate(script).refuses(&shown("bad"), at(Some(3))).unwrap().unwrap(), "not at 3");
+    assert_eq!(predicate(script).refuses(&shown("bad"), at(None)).unwrap().unwrap(), "not at all");
+    assert!(predicate("exit 7").refuses(&shown(""), at(None)).is_err());
 
     let good_or_bad = look(|lines: [u8; 4]| shown(if lines[0] == 0 { "good" } else { "bad" }));
     let oracle: Box<dyn Oracle> = Box::new(predicate(script));

@@ -15,6 +15,8 @@ pub enum PointKind {
     Completion,
     /// At the checkpoint of this number: an operation has ended, the next has not begun.
     Checkpoint(u64),
+    /// The program has logged that an operation begins, or has its answer.
+    Logged,
     /// The trace has ended.
     End,
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::ops::ControlFlow;
 
+use fastness_crashcheck_trace::hypercall::OPERATION_ACTION;
 use fastness_crashcheck_trace::{Event, Hypercall, Kind, Reader};
 use fastness_pm_model::Scope;
 
@@ -70,6 +71,10 @@ impl Run<'_, '_> {
         if let Kind::Hypercall(Hypercall::Checkpoint(checkpoint)) = event.kind {
             let is_here = !self.options.outline.behind.contains(&number);
             return is_here.then_some((PointKind::Checkpoint(checkpoint), None));
+        }
+        // What was logged before is certain for an oracle from here on, not from the next fence.
+        if matches!(event.kind, Kind::Hypercall(Hypercall::Other { action: OPERATION_ACTION, .. })) {
+            return Some((PointKind::Logged, None));
         }
         let is_fast = self.options.pick == Pick::Fast;
         let point = match (self.replay.shrinks(event), event.kind) {

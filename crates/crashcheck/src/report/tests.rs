@@ -102,6 +102,7 @@ fn analysis<'a, E: Extract>(extract: &'a E, trace: &'a Path, symbols: &'a Find<'
         recovery: None,
         oracles: Vec::new(),
         has_prefix_oracle: false,
+        has_operations: false,
         must_be_atomic: true,
         threads: 2,
         exclude: &[],

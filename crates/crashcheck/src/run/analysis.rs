@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::config::{ImagesConfig, NonTemporalConfig};
 use crate::check::{
-    Extract, Failure, FindingKind, Judge, Oracle, Passed, Prefix, Recovered, Seen, Shrink, State,
-    StateLimits, States, Step, Stream, Workers,
+    Extract, Failure, FindingKind, Judge, Log, Operations, Oracle, Passed, Prefix, Recovered, Seen, Shrink,
+    State, StateLimits, States, Step, Stream, Workers,
 };
 use crate::error::Result;
 use crate::explain::{Exclusion, Pattern, PatternKind, Search, patterns, pending_at};
@@ -51,6 +51,8 @@ pub struct Analysis<'a, E> {
     pub oracles: Vec<Box<dyn Oracle + 'a>>,
     /// Lines of a state are records, and checkpoints acknowledge them.
     pub has_prefix_oracle: bool,
+    /// The program has logged its operations, which say what states may be ([`Operations`]).
+    pub has_operations: bool,
     /// An operation has at most the states before and after it.
     pub must_be_atomic: bool,
     /// Recoveries at a time.
@@ -102,15 +104,24 @@ impl<E: Extract> Analysis<'_, E> {
         };
         let mut oracles = std::mem::take(&mut self.oracles);
         if self.has_prefix_oracle {
-            oracles.push(Box::new(Prefix { complete: self.complete(&options, &mut passes)? }));
+            let complete = self.state_at(u64::MAX, &options, &mut passes)?.text;
+            oracles.push(Box::new(Prefix { complete }));
         }
-        let mut judge = Judge::new(&oracles, self.must_be_atomic);
+        if self.has_operations {
+            let log = Log::read(&mut open_trace(self.trace)?)?;
+            options.outline.first_event = log.first_event();
+            let initial = self.state_at(log.first_event(), &options, &mut passes)?;
+            oracles.push(Box::new(Operations::new(log, &initial)));
+        }
+        let (is_atomic, has_operations) = (self.must_be_atomic, self.has_operations);
+        let new_judge = || Judge::new(&oracles, is_atomic).left_to_oracles(has_operations);
+        let mut judge = new_judge();
         let mut passed = self.pass(&options, &mut judge, &mut passes)?;
         if self.images.non_temporal == NonTemporalConfig::Auto && passed.unreached == 0 {
             let events = judge.depends_on_non_temporal();
             if !events.is_empty() {
                 options.non_temporal = NonTemporal::PartialAt(events.clone());
-                judge = Judge::new(&oracles, self.must_be_atomic);
+                judge = new_judge();
                 passed = self.pass(&options, &mut judge, &mut passes)?;
             }
         }
@@ -206,20 +217,20 @@ impl<E: Extract> Analysis<'_, E> {
         Ok(passed)
     }
 
-    /// What the recovery of everything, at the end of the trace, prints.
-    fn complete(&self, options: &Options, passes: &mut Passes) -> Result<Vec<u8>> {
+    /// The state of a crash just before an event that loses nothing.
+    fn state_at(&self, event: u64, options: &Options, passes: &mut Passes) -> Result<State> {
         let pending =
-            pending_at(&mut open_trace(self.trace)?, options.config, options.memory_max_bytes, u64::MAX)?;
+            pending_at(&mut open_trace(self.trace)?, options.config, options.memory_max_bytes, event)?;
         let contents = pending.replay.everything();
         let mut place = self.extract.place()?;
         let state = self.extract.extract(&mut place, &contents)?;
         let again = self.extract.extract(&mut place, &contents)?;
-        let (text, is_same) = (state.text.clone(), state == again);
-        let number = passes.states.number(state);
+        let is_same = state == again;
+        let number = passes.states.number(state.clone());
         if !is_same {
             passes.states.note_again(number, again);
         }
         passes.known.put(&contents.hash(), Recovered::before(number));
-        Ok(text)
+        Ok(state)
     }
 }

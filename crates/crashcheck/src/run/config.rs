@@ -181,11 +181,30 @@ pub struct OracleConfig {
     pub predicate: Option<Vec<String>>,
     /// Lines are records, checkpoints say how many were acknowledged ([`Prefix`](crate::check::Prefix)).
     pub prefix: bool,
+    /// The program logs its operations, there; a line of a state is a key and its value
+    /// ([`Operations`](crate::check::Operations)). Then that says what is right, not `atomic`.
+    pub operations: Option<OperationsConfig>,
 }
+
+/// Where a program logs its operations. A message by an instruction counts in any case
+/// ([`OPERATION`](fastness_crashcheck_trace::hypercall::OPERATION)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OperationsConfig {
+    /// In a file of which the command has the name, where it says [`OPERATIONS_FILE`].
+    File,
+    /// On standard output.
+    Stdout,
+    /// By the instruction only.
+    Instruction,
+}
+
+/// Stands for the name of the log's file in the command of the program under test.
+pub const OPERATIONS_FILE: &str = "{operations}";
 
 impl Default for OracleConfig {
     fn default() -> OracleConfig {
-        OracleConfig { atomic: true, predicate: None, prefix: false }
+        OracleConfig { atomic: true, predicate: None, prefix: false, operations: None }
     }
 }
 
@@ -269,6 +288,16 @@ impl Test {
         }
         if let Some(pm) = self.pm.iter().find(|pm| pm.size == 0) {
             return Err(format!("size of {}: 0", pm.name));
+        }
+        let names_log = self.trace.command.iter().any(|word| word.contains(OPERATIONS_FILE));
+        let is_file = self.oracle.operations == Some(OperationsConfig::File);
+        if names_log != is_file {
+            let what = "the log of operations is a file (`operations = \"file\"`, `--operations file`) if, and \
+                        only if, the program gets its name: the command must have {operations}";
+            return Err(what.to_owned());
+        }
+        if self.oracle.operations.is_some() && self.oracle.prefix {
+            return Err("a state has either records (prefix) or keys and values (operations)".to_owned());
         }
         if self.images.per_point == 0 {
             return Err("images.per_point: 0".to_owned());

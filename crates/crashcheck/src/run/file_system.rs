@@ -204,6 +204,7 @@ pub fn run_in_guest(
         recovery: Some(&mut recovery),
         oracles: Vec::new(),
         has_prefix_oracle: false,
+        has_operations: false,
         must_be_atomic: true,
         threads: setting.threads,
         exclude: setting.exclude,

@@ -11,13 +11,15 @@ mod user;
 
 pub use analysis::{Analysis, Limits};
 pub use config::{
-    HintsConfig, ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig, PmConfig,
-    RecoverConfig, Test, TraceConfig,
+    HintsConfig, ImagesConfig, NonTemporalConfig, OPERATIONS_FILE, OperationsConfig, OracleConfig,
+    PersistenceConfig, PickConfig, PmConfig, RecoverConfig, Test, TraceConfig,
 };
 pub use file_system::{FileSystem, FileTest, Work, run_in_guest};
 pub use setting::GuestSetting;
 pub use suite::{BUILT_IN, SUITE_FILE, Suite};
 pub use user::{Setting, TracedRecovery};
 
+#[cfg(test)]
+mod logged_tests;
 #[cfg(test)]
 mod tests;

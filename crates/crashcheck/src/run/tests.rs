@@ -68,3 +68,18 @@ fn names_of_files_are_relative_to_the_configuration() {
     let error = Test::read(&dir.path().join("none.toml")).unwrap_err();
     assert!(error.to_string().contains("none.toml"), "{error}");
 }
+
+#[test]
+fn the_log_of_operations_needs_its_place() {
+    let test = |command: &str, oracle: &str| {
+        let text = GOOD.replacen("\"{pm}\"]", command, 1);
+        Test::parse(&format!("{text}[oracle]\n{oracle}\n")).map(|test| test.oracle.operations)
+    };
+    let named = "\"{pm}\", \"log={operations}\"]";
+    assert_eq!(test(named, "operations = \"file\""), Ok(Some(OperationsConfig::File)));
+    assert_eq!(test("\"{pm}\"]", "operations = \"stdout\""), Ok(Some(OperationsConfig::Stdout)));
+    let error = test("\"{pm}\"]", "operations = \"file\"").unwrap_err();
+    assert!(error.contains("the command must have {operations}"), "{error}");
+    assert!(test(named, "operations = \"instruction\"").is_err() && test(named, "").is_err());
+    assert!(test(named, "prefix = true\noperations = \"file\"").unwrap_err().contains("either records"));
+}

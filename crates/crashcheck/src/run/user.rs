@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::analysis::{Analysis, Limits};
-use super::config::Test;
+use super::config::{OPERATIONS_FILE, OperationsConfig, Test};
 use super::lines_read::lines_read;
 use crate::check::{CommandExtract, Oracle, Pace, Predicate, Step, write_files};
 use crate::error::{CheckError, Result, make_dir};
@@ -14,7 +14,7 @@ use crate::generate::{Contents, Layout, Recovery};
 use crate::report::Report;
 use crate::symbols::Symbols;
 use crate::trace::open_trace;
-use crate::tracer::{PmFile, Tools, UserTracer};
+use crate::tracer::{OperationsLog, PmFile, Tools, UserTracer};
 
 /// Where a test leaves its files, and with what it is run.
 pub struct Setting<'a> {
@@ -74,6 +74,7 @@ impl Test {
             recovery: Some(&mut recovery),
             oracles,
             has_prefix_oracle: self.oracle.prefix,
+            has_operations: self.oracle.operations.is_some(),
             must_be_atomic: self.oracle.atomic,
             threads: setting.threads,
             exclude: &self.hints.exclude,
@@ -105,6 +106,13 @@ impl Test {
             files.push(PmFile { path, len_bytes: Some(pm.size) });
         }
         let output = setting.work.join("output");
+        let operations = match self.oracle.operations {
+            Some(place @ (OperationsConfig::File | OperationsConfig::Stdout)) => {
+                let path = absolute(&setting.work.join("operations"))?;
+                Some(OperationsLog { path, is_stdout: place == OperationsConfig::Stdout })
+            }
+            Some(OperationsConfig::Instruction) | None => None,
+        };
         let paths: Vec<PathBuf> = files.iter().map(|file| file.path.clone()).collect();
         let tracer = UserTracer {
             pm: files,
@@ -112,11 +120,14 @@ impl Test {
             has_stacks: self.trace.stacks,
             timeout: Duration::from_secs(self.trace.timeout_s),
             output: Some(absolute(&output)?),
+            operations: operations.clone(),
             current_dir: Some(dir.to_owned()),
             tools: setting.tools.clone(),
         };
         let command = CommandExtract::fill(&in_dir(dir, &self.trace.command), &paths);
-        let command: Vec<OsString> = command.into_iter().map(OsString::from).collect();
+        let log = operations.map_or_else(String::new, |log| log.path.to_string_lossy().into_owned());
+        let command = command.into_iter().map(|word| word.replace(OPERATIONS_FILE, &log).into());
+        let command: Vec<OsString> = command.collect();
         let traced = tracer.trace(&command, &absolute(setting.trace)?)?;
         if !traced.end.is_success() {
             let said = std::fs::read(&output).unwrap_or_default();
@@ -169,6 +180,7 @@ impl Recovery for TracedRecovery<'_> {
             has_stacks: false,
             timeout: self.time_out,
             output: Some(work.join("output")),
+            operations: None,
             current_dir: Some(self.current_dir.to_owned()),
             tools: self.tools.clone(),
         };

@@ -41,6 +41,15 @@ pub struct PmFile {
     pub len_bytes: Option<u64>,
 }
 
+/// A file into which the program writes its log of operations; made anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationsLog {
+    /// Its path.
+    pub path: PathBuf,
+    /// It is the program's standard output.
+    pub is_stdout: bool,
+}
+
 /// How a program is traced.
 #[derive(Debug, Clone)]
 pub struct UserTracer {
@@ -54,6 +63,8 @@ pub struct UserTracer {
     pub timeout: Duration,
     /// Where its standard output and error go; none: to those of this process.
     pub output: Option<PathBuf>,
+    /// Where its log of operations goes, each write of which becomes a message; none: nowhere.
+    pub operations: Option<OperationsLog>,
     /// Where it runs; none: where this process does.
     pub current_dir: Option<PathBuf>,
     /// Where QEMU and the plug-in are.
@@ -101,6 +112,12 @@ impl UserTracer {
             let file = File::create(path).map_err(io)?;
             qemu.stdout(file.try_clone().map_err(io)?).stderr(file);
         }
+        if let Some(log) = &self.operations {
+            let file = File::create(&log.path).map_err(|error| TracerError::io("write", &log.path, error))?;
+            if log.is_stdout {
+                qemu.stdout(file);
+            }
+        }
         // In a process group of its own the program cannot read from a terminal.
         if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
             qemu.stdin(Stdio::null());
@@ -121,6 +138,10 @@ impl UserTracer {
         for file in &self.pm {
             option.push_str(",pm=");
             option.push_str(&escaped(&file.path)?);
+        }
+        if let Some(log) = &self.operations {
+            option.push_str(",operations=");
+            option.push_str(&escaped(&log.path)?);
         }
         for (is_on, text) in [(self.has_reads, ",reads=on"), (self.has_stacks, ",stack=on")] {
             option.push_str(if is_on { text } else { "" });

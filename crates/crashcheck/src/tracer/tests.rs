@@ -8,6 +8,7 @@ fn tracer(pm: &[(&Path, Option<u64>)]) -> UserTracer {
         has_stacks: false,
         timeout: Duration::from_secs(10),
         output: None,
+        operations: None,
         current_dir: None,
         tools: Tools { qemu_user: "/nonexistent/qemu".into(), plugin: "/nonexistent/plugin.so".into() },
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fastness_crashcheck::tracer::{PmFile, Programs, UserTracer};
+use fastness_crashcheck::tracer::{OperationsLog, PmFile, Programs, UserTracer};
 
 use crate::error::Result;
 use crate::exit::Outcome;
@@ -36,6 +36,9 @@ pub(crate) struct RecordArgs {
     /// Record this many return addresses for each event; needs frame pointers
     #[arg(long)]
     stacks: bool,
+    /// File into which the program writes its log of operations; it is made anew
+    #[arg(long, value_name = "FILE")]
+    operations: Option<PathBuf>,
     /// Stop the program after this time: 60s, 5m
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     timeout: Duration,
@@ -73,13 +76,14 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(args: RecordArgs, out: &mut dyn Write) -> Result<Outcome> {
-    let RecordArgs { pm, output, reads, stacks, timeout, qemu, plugin, command } = args;
+    let RecordArgs { pm, output, reads, stacks, operations, timeout, qemu, plugin, command } = args;
     let tracer = UserTracer {
         pm,
         has_reads: reads,
         has_stacks: stacks,
         timeout,
         output: None,
+        operations: operations.map(|path| OperationsLog { path, is_stdout: false }),
         current_dir: None,
         tools: Programs { qemu_user: qemu, plugin }.find()?,
     };
