@@ -22,8 +22,8 @@ pub const FAIL: u64 = 2;
 /// `rdi`: one operation has ended; `rsi` has its number.
 pub const CHECKPOINT: u64 = 3;
 
-/// `rdi`: a line, or several, of the program's log of operations; `rsi` has the address of the text, `rdx` its
-/// length in bytes, at most [`TEXT_BYTES_MAX`](crate::TEXT_BYTES_MAX). Programs only, not guests.
+/// `rdi`: a line, or several, of the program's log of operations; `rsi` has the address of the text, `rdx`
+/// its length in bytes, at most [`TEXT_BYTES_MAX`](crate::TEXT_BYTES_MAX). Programs only, not guests.
 pub const OPERATION: u64 = 4;
 /// The action of the message that it becomes, [`Hypercall::Other`](crate::Hypercall::Other); its value is the
 /// text. What a program writes into the file of its log becomes such messages, too, one for each write.

@@ -174,7 +174,8 @@ pub struct RegionReport {
     /// `online`; `out`: it was missing, or lost in use, and lacks what was logged since; `lost`: it failed in
     /// use, and nothing more is logged to it; `faulty`: it did not hold what was written.
     pub state: String,
-    /// Times that it did not hold what was written to it, when a chunk was collected or a block was read back.
+    /// Times that it did not hold what was written to it, when a chunk was collected or a block was read
+    /// back.
     pub faults: u64,
     /// The error of the store or fence, if it was lost in use since the import.
     #[serde(default)]

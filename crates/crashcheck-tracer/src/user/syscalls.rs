@@ -9,8 +9,8 @@
 //!    file, the file system or the range (`clwb`), and wait for that and for all non-temporal stores before
 //!    (`sfence`).
 //! 5. `read` and the like into mapped PM are cached stores.
-//! 6. `write`, `writev` and `pwrite` to the file of the log of operations are messages with what was written, at
-//!    the call's end.
+//! 6. `write`, `writev` and `pwrite` to the file of the log of operations are messages with what was written,
+//!    at the call's end.
 //! 7. `execve` ends the trace: the next program is not run by QEMU.
 
 use std::cell::RefCell;

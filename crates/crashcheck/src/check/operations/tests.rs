@@ -16,7 +16,8 @@ fn read(texts: &[(u32, &str)]) -> Result<Log> {
     Log::read(&mut Reader::new(&writer.finish().unwrap()[..]).unwrap())
 }
 
-/// What is said of a state, a line for each word pair, after `event` lines of a log. Lines begin with a thread.
+/// What is said of a state, a line for each word pair, after `event` lines of a log, which begin with a
+/// thread.
 fn said_of(initial: &str, log: &str, event: u64, state: &str) -> Option<String> {
     let lines: Vec<(u32, String)> = log
         .lines()
