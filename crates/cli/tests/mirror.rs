@@ -10,8 +10,13 @@ use support::Bench;
 
 /// A pool with a mirrored log and a volume that is served.
 fn mirrored() -> Bench {
+    served("mirror pm1 pm2")
+}
+
+/// A pool with a log in these regions, with further options, and a volume that is served.
+fn served(log: &str) -> Bench {
     let bench = Bench::new();
-    bench.ok("pool create tank disk --file-size 96M log mirror pm1 pm2 --emulate-pm --pm-size 16M");
+    bench.ok(&format!("pool create tank disk --file-size 96M log {log} --emulate-pm --pm-size 16M"));
     bench.ok("volume create tank/v 8M -b 4K");
     bench.ok(&format!("volume serve tank/v --socket {}", bench.text("v.sock")));
     bench
@@ -125,7 +130,7 @@ fn a_damaged_side_is_told_although_nothing_is_lost() {
     }
 }
 
-/// Overwrites the middle of the entries of every chunk of a region that is in use.
+/// Overwrites a part of every 4 KiB of a region that is in use, beyond its superblock.
 fn damage_in_use(bench: &Bench, region: &str) {
     let file = std::fs::File::options().write(true).open(bench.path(region)).unwrap();
     for at in (16384 + 600..8 << 20).step_by(4096) {
@@ -135,10 +140,7 @@ fn damage_in_use(bench: &Bench, region: &str) {
 
 #[test]
 fn a_region_that_does_not_give_back_what_only_it_has_is_blamed_and_the_disk_is_not() {
-    let bench = Bench::new();
-    bench.ok("pool create tank disk --file-size 96M log pm1 --emulate-pm --pm-size 16M -o logdata=pm");
-    bench.ok("volume create tank/v 8M -b 4K");
-    bench.ok(&format!("volume serve tank/v --socket {}", bench.text("v.sock")));
+    let bench = served("pm1 -o logdata=pm");
     let mut client = bench.client("v.sock", "tank/v");
     client.write(0, &[7; 4096], true).unwrap();
     damage_in_use(&bench, "pm1");

@@ -13,9 +13,11 @@
 //! generate/  replay: the model, event by event; disk: blocks; run: failure points; reads, options: which images;
 //!            point: where from; sink: where to; known: which there were
 //! check/     extract: one recovery; workers: in parallel; stream: from images, by recoveries, to the judge; state;
-//!            judge, finding: operations between checkpoints; losses; oracle; shrink: what must be lost
-//! explain/   pending: stores and where they came from; lines: kept, torn, lost; patterns
-//! report/    data: what JSON has; build, evidence: from results; text, html, junit: from data
+//!            judge, finding: operations between checkpoints; losses; oracle, operations: which states may be;
+//!            left_out: images that a bound cut; shrink: what must be lost
+//! explain/   pending: stores and where they came from; lines: kept, torn, lost; patterns; exclude: no hints of these
+//! report/    data: what JSON has; build, evidence, hints, left_out: from results; cause, place: what findings have
+//!            in common; text, cause_text, html, junit: from data
 //! image/     contents that share what they have in common
 //! trace/     show, record                          tracer/   starts the plug-in
 //! litmus/    small programs with known sets of states
@@ -42,6 +44,7 @@ pub mod process;
 pub mod report;
 pub mod run;
 pub mod save;
+mod size;
 pub mod symbols;
 pub mod trace;
 pub mod tracer;

@@ -4,8 +4,8 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::states::line_states;
 
-/// Most contents of a line that are counted: with [`Config::strict_nt`](crate::Config::strict_nt) there
-/// can be very many.
+/// Most contents of a line that are made to be counted: with
+/// [`Config::strict_nt`](crate::Config::strict_nt) there can be very many.
 const LINE_CONTENTS_MAX: usize = 4096;
 
 /// A number of images, which can be astronomic.
@@ -29,19 +29,19 @@ impl ImageCount {
 
 impl<M: Memory> Machine<M> {
     /// How many images a crash can leave now, by what each line can hold. Exact where lines do not depend on
-    /// each other; where they do (`clflush`, eADR, the dissertation's rules) there are no more than this. Of
-    /// a line with more than 4,096 contents so many are counted.
+    /// each other; where they do (`clflush`, eADR, the dissertation's rules), and for a line with more than
+    /// 4,096 contents, there are no more than this.
     pub fn count_images(&self) -> ImageCount {
         let context = self.context();
         let (mut log2, mut images) = (0.0, 1_u64);
         for (number, line) in self.lines() {
             let base = self.persistent().line(number);
             let contents = match line_states(line, &base, context, LINE_CONTENTS_MAX) {
-                Ok(states) => states.len(),
-                Err(_) => LINE_CONTENTS_MAX,
+                Ok(states) => states.len() as u128,
+                Err(_) => self.line_upper_bound(line),
             };
             log2 += (contents.max(1) as f64).log2();
-            images = images.saturating_mul(contents as u64);
+            images = images.saturating_mul(u64::try_from(contents).unwrap_or(u64::MAX));
         }
         ImageCount { log2: log2.round() as u32, images }
     }
@@ -87,6 +87,12 @@ mod tests {
         let mut machine = Machine::new(vec![0; 64 << 10], Config::default());
         (0..1000).for_each(|line| machine.apply(&Op::store(line * 64, [1; 8])).unwrap());
         assert_eq!(machine.count_images(), ImageCount { log2: 1000, images: u64::MAX });
+        // So does a single line, of unordered non-temporal stores.
+        let config = Config { strict_nt: true, ..Config::default() };
+        let mut machine = Machine::new(vec![0; 64], config);
+        (1..=64).for_each(|value| machine.apply(&Op::nt_store(0, [value; 64])).unwrap());
+        let count = machine.count_images();
+        assert!(count.images > 1 << 60 && count.log2 > 60, "{count:?}");
         let few = ImageCount { log2: 3, images: 8 };
         assert_eq!(few.times(1 << 70), ImageCount { log2: 73, images: u64::MAX });
         assert_eq!(few.times(4), ImageCount { log2: 5, images: 32 });

@@ -314,7 +314,8 @@ impl<M: Memory> Machine<M> {
         self.lines.values().fold(1, |product, line| product.saturating_mul(self.line_upper_bound(line)))
     }
 
-    fn line_upper_bound(&self, line: &Line) -> u128 {
+    /// The same for one line.
+    pub(crate) fn line_upper_bound(&self, line: &Line) -> u128 {
         // No pending store; and one more state for a line that R11 leaves out.
         let mut sum = 1 + u128::from(self.config.has_line_subsets());
         let mut at = 0;

@@ -3,6 +3,8 @@
 use std::ops::Range;
 
 use crate::generate::Layout;
+use crate::size::size_of;
+use crate::trace::short_name;
 
 /// Something that no hint is about. Crash images are not affected.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
@@ -52,29 +54,21 @@ impl std::str::FromStr for Exclusion {
     }
 }
 
-/// Decimal, hexadecimal, or with K, M or G.
+/// Hexadecimal, or a size.
 fn number(text: &str) -> Option<u64> {
     let text = text.trim();
-    if let Some(digits) = text.strip_prefix("0x") {
-        return u64::from_str_radix(digits, 16).ok();
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => size_of(text).ok().filter(|_| text.starts_with(|first: char| first.is_ascii_digit())),
     }
-    let (digits, shift) = match text.as_bytes().last()? {
-        b'K' => (&text[..text.len() - 1], 10),
-        b'M' => (&text[..text.len() - 1], 20),
-        b'G' => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    let is_plain = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
-    digits.parse::<u64>().ok().filter(|_| is_plain)?.checked_mul(1 << shift)
 }
 
 impl Exclusion {
     /// The bytes of the image that it is about; none for a name, or without such a region.
     pub fn bytes(&self, layout: &Layout) -> Option<Range<u64>> {
         let Exclusion::Range { region, bytes } = self else { return None };
-        let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         let part = layout.parts().iter().find(|part| match region {
-            Some(region) => last(&part.region.name) == *region,
+            Some(region) => short_name(&part.region) == region,
             None => true,
         })?;
         Some(part.offset.saturating_add(bytes.start)..part.offset.saturating_add(bytes.end))

@@ -9,22 +9,20 @@ use super::data::{FindingReport, OperationReport, RegionReport, Report, StateRep
 use super::evidence::evidence;
 use super::hints::hints;
 use super::left_out::left_out;
-use super::source::{Source, difference_again, ending, readable, short_name};
+use super::source::{Source, difference_again, ending, readable};
 use crate::Result;
 use crate::check::{Finding, FindingKind, Operation};
-use crate::trace::open_trace;
+use crate::trace::{open_trace, short_name};
 
 /// Makes the report.
 ///
 /// # Errors
 /// Those of the trace.
 pub fn build(source: &Source<'_>) -> Result<Report> {
-    let mut reader = open_trace(source.trace)?;
-    let header = reader.header().clone();
-    while reader.next()?.is_some() {}
+    let header = open_trace(source.trace)?.header().clone();
     let Source { counts, passed, states, .. } = source;
     let totals = Totals {
-        events: reader.count(),
+        events: source.events,
         points: counts.points,
         exhaustive_points: counts.exhaustive_points,
         cut_points: counts.cut_points,
@@ -35,7 +33,7 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
     };
     let operations = source.operations.iter().map(|operation| operation_report(source, &header, operation));
     let region = |region: &fastness_crashcheck_trace::Region| RegionReport {
-        name: short_name(region),
+        name: short_name(region).to_owned(),
         start: region.start,
         len_bytes: region.len_bytes,
     };

@@ -111,7 +111,7 @@ fn tests(operations: &[(&str, &OperationReport)]) -> Vec<String> {
 }
 
 /// Where a witness was seen.
-fn seen(witness: &Witness<'_>, has_tests: bool) -> String {
+pub(super) fn seen(witness: &Witness<'_>, has_tests: bool) -> String {
     let letters: String = witness.letters.iter().collect();
     let test = if has_tests { format!("{}, ", witness.report.name) } else { String::new() };
     format!("{test}{}, {letters}", witness.operation.name())

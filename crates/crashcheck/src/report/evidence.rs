@@ -6,13 +6,12 @@ use fastness_crashcheck_trace::{Header, Kind};
 
 use super::data::{BlocksReport, EvidenceReport, HistoryReport, LineReport, StoreReport};
 use super::place::blamed;
-use super::source::{Source, difference, place, short_name};
+use super::source::{Source, difference, place};
 use crate::Result;
 use crate::check::{Crash, Operation, Shrunk};
 use crate::explain::{ExplainedLine, Kept, Pending, explain, pending_at};
 use crate::generate::Contents;
-use crate::trace::open_trace;
-use crate::trace::{Filter, hex, name, text};
+use crate::trace::{Filter, hex, name, open_trace, short_name, text};
 
 const BLOCK_BYTES: u64 = 512;
 /// Most lines and parts of disks, and most events of a line.
@@ -136,7 +135,7 @@ fn line_report(source: &Source<'_>, header: &Header, pending: &Pending, line: Ex
     });
     LineReport {
         offset: address - region.start,
-        region: short_name(&region),
+        region: short_name(&region).to_owned(),
         address,
         flushed: line.flushed,
         stores: stores.collect(),

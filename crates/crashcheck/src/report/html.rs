@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::cause::{Cause, causes};
+use super::cause_text::seen;
 use super::data::{EvidenceReport, HistoryReport, LeftOutReport, LineReport, PatternReport, Report};
 use super::hints::SHOWN;
 use super::junit::escaped;
@@ -54,7 +55,7 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
         let forgotten = totals.forgotten_images;
         writeln!(out, "<p>{forgotten} images were forgotten, and recovered again if they came again.</p>")?;
     }
-    write_causes(&causes(std::slice::from_ref(report)), false, out)?;
+    write_causes(&causes(std::slice::from_ref(report)), out)?;
     writeln!(
         out,
         "<h2>Operations</h2>\n<table><tr><th>operation<th>events<th>states<th>after it<th>result</tr>"
@@ -105,7 +106,7 @@ fn links(names: &[String]) -> String {
 }
 
 /// Causes, the worst first; the smallest witness of each is open.
-fn write_causes(causes: &[Cause<'_>], has_tests: bool, out: &mut String) -> std::fmt::Result {
+fn write_causes(causes: &[Cause<'_>], out: &mut String) -> std::fmt::Result {
     if causes.is_empty() {
         return Ok(());
     }
@@ -122,9 +123,7 @@ fn write_causes(causes: &[Cause<'_>], has_tests: bool, out: &mut String) -> std:
         )?;
         for (index, witness) in cause.witnesses.iter().enumerate() {
             let open = if index == 0 { " open" } else { "" };
-            let letters: String = witness.letters.iter().collect();
-            let test = if has_tests { format!("{}, ", witness.report.name) } else { String::new() };
-            let name = escaped(&format!("{test}{}, {letters}", witness.operation.name()));
+            let name = escaped(&seen(witness, false));
             writeln!(
                 out,
                 "<details{open}><summary>{name}, state {}</summary>",

@@ -1,6 +1,6 @@
 //! What exhaustive testing would cost, in words.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::data::{CutPointReport, LeftOutReport, Measured, StepReport};
 use super::source::Source;
@@ -43,8 +43,7 @@ pub(super) fn left_out(source: &Source<'_>) -> Result<Option<LeftOutReport>> {
 
 /// What the events are before which these points are.
 fn events(source: &Source<'_>, last: u64) -> Result<BTreeMap<u64, String>> {
-    let wanted: std::collections::BTreeSet<u64> =
-        source.left_out.largest().map(|point| point.event).collect();
+    let wanted: BTreeSet<u64> = source.left_out.largest().map(|point| point.event).collect();
     let mut events = BTreeMap::new();
     let mut reader = open_trace(source.trace)?;
     while reader.count() <= last {

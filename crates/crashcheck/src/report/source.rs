@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use fastness_crashcheck_trace::Region;
 use fastness_pm_model::Config;
 
 use super::place::UNKNOWN;
@@ -29,6 +28,8 @@ pub struct Source<'a> {
     pub counts: Counts,
     /// The points where images were left out.
     pub left_out: &'a LeftOut,
+    /// How many events the trace has.
+    pub events: u64,
     /// Most images of a failure point.
     pub per_point: usize,
     /// Microseconds of a recovery: of all of them the time that passed, by their number.
@@ -47,11 +48,6 @@ pub struct Source<'a> {
     pub exclude: &'a [Exclusion],
     /// Reduces the losses of crashes.
     pub shrink: Shrink<'a>,
-}
-
-/// The last part of a path: a report does not depend on where a test keeps its files.
-pub(super) fn short_name(region: &Region) -> String {
-    region.name.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 /// Text, cut at a length that people can read.

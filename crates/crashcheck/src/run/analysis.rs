@@ -156,6 +156,7 @@ impl<E: Extract> Analysis<'_, E> {
             symbols: self.symbols,
             counts: judge.counts(),
             left_out: judge.left_out(),
+            events: passes.events,
             per_point: self.images.per_point,
             recovery_us,
             passed,

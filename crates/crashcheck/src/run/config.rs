@@ -23,6 +23,7 @@ use serde::Deserialize;
 use crate::error::{CheckError, Result};
 use crate::explain::Exclusion;
 use crate::generate::{NonTemporal, Options, Outline, Pick};
+use crate::size::size_of;
 
 /// A test.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -224,18 +225,6 @@ fn size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Err
         Size::Text(text) => text,
     };
     size_of(&text).map_err(serde::de::Error::custom)
-}
-
-/// Bytes, or with a unit.
-pub(super) fn size_of(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.trim().as_bytes() {
-        [.., b'K' | b'k'] => (&text.trim()[..text.trim().len() - 1], 10),
-        [.., b'M' | b'm'] => (&text.trim()[..text.trim().len() - 1], 20),
-        [.., b'G' | b'g'] => (&text.trim()[..text.trim().len() - 1], 30),
-        _ => (text.trim(), 0),
-    };
-    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| format!("{text} is not a size: write 4096, 64K, 1M or 2G"))
 }
 
 /// Whether it can be the name of a file, in any folder.

@@ -12,9 +12,10 @@ use fastness_crashcheck_workload::Workload;
 use fastness_crashcheck_workload::jlang::TEXT_BYTES_MAX;
 use serde::Deserialize;
 
-use super::config::{is_plain, parse_toml, size_of};
+use super::config::{is_plain, parse_toml};
 use super::file_system::{FileSystem, FileTest, Work};
 use crate::error::{CheckError, Result, make_dir};
+use crate::size::size_of;
 
 /// The file of a suite that describes it.
 pub const SUITE_FILE: &str = "suite.toml";

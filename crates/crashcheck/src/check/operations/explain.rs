@@ -226,36 +226,29 @@ impl Diagnosis<'_> {
     /// The last operation that gives a key the value that it has.
     fn giver(&self, key: &str) -> Option<usize> {
         let has = self.state.get(key);
-        let gives = |operation: &Operation| {
-            operation.writes.iter().any(|(other, value)| other == key && value.as_ref() == has)
-        };
-        self.log.operations.iter().rposition(|operation| operation.begun < self.event && gives(operation))
+        let is_it = |operation: &Operation| operation.begun < self.event && operation.gives(key, has);
+        self.log.operations.iter().rposition(is_it)
     }
 
     /// What a key has, and from where.
     fn what_is(&self, key: &str) -> String {
         let name = short(key);
-        let Some(value) = self.state.get(key) else { return format!("{name} is not there") };
-        let value = short(value);
-        match self.giver(key) {
-            Some(giver) => format!("{name} is {value}, of operation {}", giver + 1),
-            None if self.is_initial(key) => format!("{name} is {value}, as before the first operation"),
-            None => {
-                let later = self.log.operations.iter().position(|operation| {
-                    operation.begun >= self.event
-                        && operation
-                            .writes
-                            .iter()
-                            .any(|(other, value)| other == key && value.as_ref() == self.state.get(key))
-                });
-                match later {
-                    Some(later) => format!(
-                        "{name} is {value}, of operation {}, which begins later (log each before its call)",
-                        later + 1
-                    ),
-                    None => format!("{name} is {value}, which no operation gave it"),
-                }
-            }
+        let Some(has) = self.state.get(key) else { return format!("{name} is not there") };
+        let value = short(has);
+        if let Some(giver) = self.giver(key) {
+            return format!("{name} is {value}, of operation {}", giver + 1);
+        }
+        if self.is_initial(key) {
+            return format!("{name} is {value}, as before the first operation");
+        }
+        let is_later =
+            |operation: &Operation| operation.begun >= self.event && operation.gives(key, Some(has));
+        match self.log.operations.iter().position(is_later) {
+            Some(later) => format!(
+                "{name} is {value}, of operation {}, which begins later (log each before its call)",
+                later + 1
+            ),
+            None => format!("{name} is {value}, which no operation gave it"),
         }
     }
 }

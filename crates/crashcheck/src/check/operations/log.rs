@@ -55,6 +55,11 @@ pub(super) struct Answer {
 }
 
 impl Operation {
+    /// Whether it gives a key this value; none: whether it deletes the key.
+    pub(super) fn gives(&self, key: &str, value: Option<&String>) -> bool {
+        self.writes.iter().any(|(other, given)| other == key && given.as_ref() == value)
+    }
+
     /// What it gives a key, if it gives it something.
     pub(super) fn value_of(&self, key: &str) -> Option<&str> {
         self.writes.iter().find(|(other, _)| other == key).and_then(|(_, value)| value.as_deref())

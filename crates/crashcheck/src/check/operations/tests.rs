@@ -1,5 +1,6 @@
 use fastness_crashcheck_trace::hypercall::OPERATION_ACTION;
 use fastness_crashcheck_trace::{Event, Header, Hypercall, Kind, Origin, Reader, Writer};
+use fastness_pm_model::Rng;
 
 use super::*;
 use crate::error::CheckError;
@@ -131,11 +132,8 @@ fn one_in_flight_comes_after_what_was_answered_before_it_began() {
 /// All orders, tried one by one, agree with what is taken from the end.
 #[test]
 fn every_small_log_agrees_with_all_of_its_orders() {
-    let mut number = 12345_u64;
-    let mut random = move |below: u64| {
-        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (number >> 33) % below
-    };
+    let mut rng = Rng::new(12345);
+    let mut random = move |below: u64| rng.below(below);
     let (mut yes, mut no) = (0, 0);
     for _ in 0..3000 {
         let mut lines = Vec::new();
