@@ -11,17 +11,16 @@ use fastness_crashcheck::run::{
     TraceConfig,
 };
 use fastness_crashcheck::tracer::Programs;
+use fastness_terminal::size;
+use fastness_terminal::{Outcome, note};
 
-use super::options::{BudgetArgs, HintArgs, ImageArgs, RecoverArgs, Subject, words};
-use super::progress::Progress;
-use super::report::{self, OutputArgs, ShowArgs};
-use super::work;
 use crate::error::{Context, Result, refuse};
-use crate::exit::Outcome;
-use crate::output::note;
-use crate::size;
+use crate::options::{BudgetArgs, HintArgs, ImageArgs, RecoverArgs, Subject, words};
+use crate::progress::Progress;
+use crate::report::{self, OutputArgs, ShowArgs};
+use crate::work::{self, Program};
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   fastness crashcheck run --pm 1M --recover './journal show {pm}' -- ./journal append {pm}
   fastness crashcheck run --pm 1M --operations file --recover './kv list {pm}' -- ./kv run {pm} {operations}
@@ -69,7 +68,7 @@ enum OperationsArg {
 
 /// Arguments of `crashcheck run`.
 #[derive(Debug, Args)]
-pub(crate) struct RunArgs {
+pub struct RunArgs {
     /// Configuration files
     #[arg(value_name = "TEST", conflicts_with_all = IN_CONFIGURATIONS)]
     tests: Vec<PathBuf>,
@@ -108,13 +107,13 @@ pub(crate) struct RunArgs {
     command: Vec<String>,
 }
 
-pub(super) fn run(args: RunArgs, out: &mut dyn Write) -> Result<Outcome> {
+pub(crate) fn run(args: RunArgs, program: &Program, out: &mut dyn Write) -> Result<Outcome> {
     let tests = match args.tests.is_empty() {
         true => vec![from_arguments(&args)?],
         false => args.tests.iter().map(|path| Test::read(path)).collect::<Result<_, _>>()?,
     };
     args.output.make()?;
-    let work = work::begin()?;
+    let work = work::begin(program)?;
     let reports = run_all(&args, &tests, work.path())?;
     drop(work);
     args.output.save_all(&reports)?;
@@ -148,8 +147,7 @@ fn run_all(args: &RunArgs, tests: &[Test], work: &Path) -> Result<Vec<Report>> {
 
 /// The test that the command line describes.
 fn from_arguments(args: &RunArgs) -> Result<Test> {
-    let missing =
-        |what| refuse(format!("{what} is missing; see the examples in `fastness crashcheck run --help`"));
+    let missing = |what| refuse(format!("{what} is missing; see the examples of --help"));
     let recover = args.recover.as_deref().ok_or_else(|| missing("--recover COMMAND"))?;
     let program = args.command.first().ok_or_else(|| missing("-- PROGRAM"))?;
     if args.pm.is_empty() {
