@@ -1,5 +1,5 @@
-//! Fuzzing for crash tests: what is done to a program or a file system before it crashes is changed at random,
-//! and what reaches something new is kept and changed again.
+//! Fuzzing for crash tests: what is done to a program or a file system before it crashes is changed at
+//! random, and what reaches something new is kept and changed again.
 //!
 //! Motivation: generated workloads ([`ace`](fastness_crashcheck_workload::ace)) have whole blocks and short
 //! names. Bugs of published file systems for persistent memory were found by fuzzing alone: lengths that are

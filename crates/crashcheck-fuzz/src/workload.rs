@@ -5,9 +5,9 @@
 //! either.
 //!
 //! What comes, besides ACE's operations: offsets and lengths beside multiples of lines, blocks and pages,
-//! empty writes and huge ones, offsets at which 32 bits end; names of 1, 255 and 256 bytes, and directories in
-//! directories; links and renames to what is there, to itself, to a directory, below itself; truncations up
-//! and down; all kinds of `fallocate`; operations on files that are removed but open.
+//! empty writes and huge ones, offsets at which 32 bits end; names of 1, 255 and 256 bytes, and directories
+//! in directories; links and renames to what is there, to itself, to a directory, below itself; truncations
+//! up and down; all kinds of `fallocate`; operations on files that are removed but open.
 
 mod change;
 mod fields;

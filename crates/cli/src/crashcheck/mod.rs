@@ -3,10 +3,12 @@
 mod analyze;
 mod explain;
 mod fs;
+mod fuzz;
 mod images;
 mod litmus;
 mod machine;
 mod options;
+mod program;
 mod progress;
 mod report;
 mod run;
@@ -26,6 +28,9 @@ pub(crate) enum CrashcheckCommand {
     /// Test programs: trace them, recover their crash images, and judge their operations
     #[command(after_help = run::EXAMPLES)]
     Run(run::RunArgs),
+    /// Find the inputs whose crashes break a program: they change at random, and new code leads the way
+    #[command(after_help = fuzz::EXAMPLES)]
+    Fuzz(fuzz::FuzzArgs),
     /// Test file systems of a real kernel, in a guest
     #[command(after_help = fs::EXAMPLES)]
     Fs(fs::FsArgs),
@@ -55,6 +60,7 @@ pub(crate) enum CrashcheckCommand {
 pub(crate) fn run(command: CrashcheckCommand, out: &mut dyn Write) -> Result<Outcome> {
     match command {
         CrashcheckCommand::Run(args) => run::run(args, out),
+        CrashcheckCommand::Fuzz(args) => fuzz::run(args, out),
         CrashcheckCommand::Fs(args) => fs::run(args, out),
         CrashcheckCommand::Analyze(args) => analyze::run(args, out),
         CrashcheckCommand::Report(args) => report::run(args, out),

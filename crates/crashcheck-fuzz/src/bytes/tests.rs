@@ -55,7 +55,7 @@ fn names_reach_their_limits_and_lines_move() {
 fn any_bytes_are_changed_and_stay_short() {
     let mutator = Mutator { len_max: 300, words: vec![b"magic".to_vec()], ..Mutator::default() };
     let mut rng = Rng::new(1);
-    let mut corpus = vec![Vec::new(), vec![0; 300], b"\x00\x01\xff".to_vec(), TEXT.to_vec()];
+    let mut corpus = [Vec::new(), vec![0; 300], b"\x00\x01\xff".to_vec(), TEXT.to_vec()];
     let mut has_word = false;
     for round in 0..20_000 {
         let (one, two) = (rng.index(corpus.len()), rng.index(corpus.len()));
