@@ -4,9 +4,11 @@
 //!
 //! ```text
 //! run, analyze, fs            test programs, a trace, file systems of a guest
+//! fuzz                        finds the inputs whose crashes break a program
 //! report, images, explain     what they have found, and how
 //! trace, litmus               traces; small programs with known crash states
-//! machine, options, progress  options of several commands; what a terminal shows meanwhile
+//! machine, program, options   options of several commands: guests, programs under test, crash images
+//! progress                    what a terminal shows meanwhile
 //! work                        temporary files, and programs that end with the tester
 //! error                       why a command failed, and advice
 //! ```
@@ -17,10 +19,12 @@ mod analyze;
 mod error;
 mod explain;
 mod fs;
+mod fuzz;
 mod images;
 mod litmus;
 mod machine;
 mod options;
+mod program;
 mod progress;
 mod report;
 mod run;
@@ -41,6 +45,9 @@ pub enum CrashcheckCommand {
     /// Test programs: trace them, recover their crash images, and judge their operations
     #[command(after_help = run::EXAMPLES)]
     Run(run::RunArgs),
+    /// Find the inputs whose crashes break a program: they change at random, and new code leads the way
+    #[command(after_help = fuzz::EXAMPLES)]
+    Fuzz(fuzz::FuzzArgs),
     /// Test file systems of a real kernel, in a guest
     #[command(after_help = fs::EXAMPLES)]
     Fs(fs::FsArgs),
@@ -80,6 +87,7 @@ pub fn run(
         CrashcheckCommand::Run(args) => run::run(args, program, out),
         CrashcheckCommand::Fs(args) => fs::run(args, program, out),
         CrashcheckCommand::Analyze(args) => analyze::run(args, program, out),
+        CrashcheckCommand::Fuzz(args) => fuzz::run(args, program, out),
         CrashcheckCommand::Report(args) => report::run(args, out),
         CrashcheckCommand::Images(args) => images::run(args, out),
         CrashcheckCommand::Explain(args) => explain::run(args, out),

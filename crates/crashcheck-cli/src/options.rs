@@ -164,6 +164,11 @@ pub(crate) enum Subject {
 }
 
 impl ImageArgs {
+    /// The seed.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
     pub(crate) fn config(&self, subject: Subject) -> ImagesConfig {
         let (per_point, reads) = match subject {
             Subject::Program => (256, true),

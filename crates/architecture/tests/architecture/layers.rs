@@ -23,6 +23,8 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-pm-model", 2),
     ("fastness-prb", 2),
     ("fastness-lwb", 2),
+    // On the model's generator of pseudo-random numbers.
+    ("fastness-crashcheck-fuzz", 3),
     ("fastness-pmlog", 3),
     ("fastness-zil", 3),
     ("fastness-responder", 4),

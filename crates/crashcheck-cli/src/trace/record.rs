@@ -84,6 +84,8 @@ pub(crate) fn run(args: RecordArgs, out: &mut dyn Write) -> Result<Outcome> {
         timeout,
         output: None,
         operations: operations.map(|path| OperationsLog { path, is_stdout: false }),
+        coverage: None,
+        input: None,
         current_dir: None,
         tools: Programs { qemu_user: qemu, plugin }.find()?,
     };

@@ -83,12 +83,17 @@ pub(super) fn names(at: &str) -> Vec<&str> {
 /// Whether a place says little: code that stores for whoever calls it, or code without a name.
 pub(super) fn is_helper(place: &str) -> bool {
     if let Some(file) = in_file(place) {
-        return FILES.iter().any(|helper| file.starts_with(helper));
+        return is_library(file);
     }
     let name = function(place).trim_start_matches('_');
     name == UNKNOWN
         || HELPERS.iter().any(|helper| name.starts_with(helper))
         || LIBRARIES.iter().any(|library| function(place).starts_with(library))
+}
+
+/// Whether a file, without its folder, is a library that copies, or stores what is its own, for its callers.
+pub(crate) fn is_library(file: &str) -> bool {
+    FILES.iter().any(|library| file.starts_with(library))
 }
 
 /// The file and the place in it, `libdb.so+0x12`, of an instruction in a file without symbols.
