@@ -11,8 +11,8 @@ mod user;
 
 pub use analysis::{Analysis, Limits};
 pub use config::{
-    HintsConfig, ImagesConfig, NonTemporalConfig, OPERATIONS_FILE, OperationsConfig, OracleConfig,
-    PersistenceConfig, PickConfig, PmConfig, RecoverConfig, Test, TraceConfig,
+    HintsConfig, INPUT_FILE, ImagesConfig, NonTemporalConfig, OPERATIONS_FILE, OperationsConfig,
+    OracleConfig, PersistenceConfig, PickConfig, PmConfig, RecoverConfig, Test, TraceConfig,
 };
 pub use file_system::{FileSystem, FileTest, Work, run_in_guest};
 pub use setting::GuestSetting;
