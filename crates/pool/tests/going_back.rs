@@ -155,7 +155,8 @@ fn files_beside_copies_that_share_their_blocks() {
     }
 }
 
-/// Blocks of two units where only single ones are free: each has a row of its pieces, far from its neighbour's.
+/// Blocks of two units where only single ones are free: each has a row of its pieces, far from that of the
+/// block beside it.
 #[test]
 fn blocks_in_pieces() {
     let mut world = World::new(DatasetKind::Volume, 2 * BLOCK, 96 << 20);
