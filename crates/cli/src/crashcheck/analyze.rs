@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fastness_crashcheck::check::{CommandExtract, Oracle, Pace, Predicate};
+use fastness_crashcheck::check::{CommandExtract, Oracle, Pace, Predicate, RecoveryCrashes};
 use fastness_crashcheck::generate::Layout;
-use fastness_crashcheck::run::{Analysis, ImagesConfig, Limits};
+use fastness_crashcheck::run::{Analysis, ImagesConfig, Limits, TracedRecovery};
 use fastness_crashcheck::symbols::Symbols;
 use fastness_crashcheck::trace::open_trace;
+use fastness_crashcheck::tracer::Programs;
 
-use super::options::{BudgetArgs, HintArgs, ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
+use super::options::{
+    BudgetArgs, HintArgs, ImageArgs, RecoverArgs, RecoveryCrashArgs, Subject, SymbolArgs, words,
+};
 use super::progress::Progress;
 use super::{report, work};
 use crate::error::{Context, Result, refuse};
@@ -44,6 +47,8 @@ pub(crate) struct AnalyzeArgs {
     #[command(flatten)]
     judge: RecoverArgs,
     #[command(flatten)]
+    crashes: RecoveryCrashArgs,
+    #[command(flatten)]
     hints: HintArgs,
     #[command(flatten)]
     budget: BudgetArgs,
@@ -71,6 +76,24 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
         work: work.path().to_owned(),
         current_dir: PathBuf::from("."),
     };
+    let depth = args.crashes.depth();
+    let tools = (depth > 0).then(|| Programs::default().find()).transpose()?;
+    let tracer = tools.as_ref().map(|tools| TracedRecovery {
+        command: &extract.command,
+        layout: extract.layout.clone(),
+        work: work.path().join("reads"),
+        current_dir: &extract.current_dir,
+        time_out,
+        tools,
+    });
+    let keep = args.output.as_ref().map(|folder| folder.join(&name));
+    let in_recovery = tracer.as_ref().map(|tracer| RecoveryCrashes {
+        depth,
+        per_point: args.crashes.per_point(),
+        tracer,
+        work: work.path(),
+        keep: keep.as_deref(),
+    });
     let mut oracles: Vec<Box<dyn Oracle>> = Vec::new();
     let oracle = args.judge.oracle();
     if let Some(command) = oracle.predicate {
@@ -90,6 +113,7 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
         has_prefix_oracle: oracle.prefix,
         has_operations: args.operations,
         must_be_atomic: oracle.atomic,
+        in_recovery,
         threads: args.judge.threads(),
         exclude: &args.hints.exclude,
         symbols: &|pc, _| symbols.find(pc).or_else(|| kernel.find(pc)),

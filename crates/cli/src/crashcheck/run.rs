@@ -12,7 +12,7 @@ use fastness_crashcheck::run::{
 };
 use fastness_crashcheck::tracer::Programs;
 
-use super::options::{BudgetArgs, HintArgs, ImageArgs, RecoverArgs, Subject, words};
+use super::options::{BudgetArgs, HintArgs, ImageArgs, RecoverArgs, RecoveryCrashArgs, Subject, words};
 use super::progress::Progress;
 use super::report::{self, OutputArgs, ShowArgs};
 use super::work;
@@ -33,7 +33,7 @@ says `nopl 0x7a5c0001(%rax,%rax,1)` with 3 in rdi and a number in rsi (docs/cras
 Exit code 1 if an operation is not crash-consistent.";
 
 /// Options that a configuration has itself.
-const IN_CONFIGURATIONS: [&str; 20] = [
+const IN_CONFIGURATIONS: [&str; 22] = [
     "exclude",
     "pm",
     "recover",
@@ -45,6 +45,8 @@ const IN_CONFIGURATIONS: [&str; 20] = [
     "operations",
     "not_atomic",
     "timeout",
+    "recovery_crashes",
+    "recovery_per_point",
     "shrink",
     "eadr",
     "dissertation",
@@ -98,6 +100,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     judge: RecoverArgs,
     #[command(flatten)]
+    crashes: RecoveryCrashArgs,
+    #[command(flatten)]
     hints: HintArgs,
     #[command(flatten)]
     budget: BudgetArgs,
@@ -133,7 +137,8 @@ fn run_all(args: &RunArgs, tests: &[Test], work: &Path) -> Result<Vec<Report>> {
         let trace = args.output.trace(&test.name, &work);
         let threads = args.judge.threads();
         let tools = &tools;
-        let setting = Setting { trace: &trace, work: &work, threads, tools, deadline, progress: &tell };
+        let keep = args.output.folder();
+        let setting = Setting { trace: &trace, work: &work, keep, threads, tools, deadline, progress: &tell };
         let report = test.run(&setting).with_context(|| format!("test {}", test.name));
         drop(progress);
         let report = report?;
@@ -173,6 +178,8 @@ fn from_arguments(args: &RunArgs) -> Result<Test> {
             command: words(recover),
             write: args.judge.write(),
             timeout_s: args.judge.timeout,
+            crashes: args.crashes.depth(),
+            per_point: args.crashes.per_point(),
         },
         images: ImagesConfig { shrink: args.judge.shrink, ..args.images.config(Subject::Program) },
         oracle: OracleConfig {
