@@ -102,12 +102,6 @@ fn hasty_when_resumed(pm: &mut Pm) {
     pm.set_durably(RESUMED, 0);
 }
 
-/// Fails if a value is there while the log is still valid, as it is if the recovery was interrupted.
-fn fails_if_resumed(pm: &mut Pm) {
-    assert!(pm.get(VALID) == 0 || pm.get(VALUES[0]) == pm.get(VALUES[1]), "a state");
-    correct(pm);
-}
-
 struct InProcess {
     recovery: fn(&mut Pm),
     /// How often each image was recovered.
@@ -313,6 +307,13 @@ fn a_recovery_that_only_a_second_crash_breaks_needs_depth_two() {
     let report = tested(&InProcess::new(hasty_when_resumed), program(), Asked { depth: 2, ..ASKED });
     let evidence = &report.operations[0].findings[0].evidence[0];
     assert_eq!(evidence.in_recovery.len(), 2, "the chain is named");
+    let deeper = tested(&InProcess::new(hasty_when_resumed), program(), Asked { depth: 4, ..ASKED });
+    let chains = deeper.operations[0].findings[0].evidence.iter().map(|evidence| evidence.in_recovery.len());
+    assert!(
+        chains.clone().all(|crashes| crashes == 2),
+        "the shortest ones: {:?}",
+        chains.collect::<Vec<_>>()
+    );
     assert_ne!(evidence.in_recovery[0].image, evidence.in_recovery[1].image);
 }
 
