@@ -69,8 +69,8 @@ impl RecoverArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Crashes during recovery")]
 pub(crate) struct RecoveryCrashArgs {
-    /// Let recoveries crash as well, so many times one after the other: each recovery is traced, and its crash
-    /// images recovered
+    /// Let recoveries crash as well, so many times one after the other: each recovery is traced, and its
+    /// crash images recovered
     #[arg(long, value_name = "DEPTH", default_value_t = 0,
         value_parser = clap::value_parser!(u64).range(..=RECOVERY_CRASHES_MAX as u64))]
     recovery_crashes: u64,

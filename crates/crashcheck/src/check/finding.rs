@@ -24,8 +24,8 @@ pub struct Operation {
     pub states: BTreeSet<usize>,
     /// States after it; empty if it is not known to have ended.
     pub final_states: BTreeSet<usize>,
-    /// States that only a crash during recovery leads to, after a crash during it or, where no other crash does,
-    /// after it.
+    /// States that only a crash during recovery leads to: of those of crashes during it, and of those after
+    /// it.
     pub in_recovery: BTreeSet<usize>,
     /// What is wrong.
     pub findings: Vec<Finding>,

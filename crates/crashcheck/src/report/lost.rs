@@ -114,8 +114,8 @@ struct Ended {
     after: Option<String>,
 }
 
-/// Gives lines their histories: the last events before `end`, and of what is looked into, that concern each. A trace
-/// may have millions of events: it is read once.
+/// Gives lines their histories: the last events before `end`, and of what is looked into, that concern each.
+/// A trace may have millions of events: it is read once.
 fn histories(traced: Traced<'_>, lines: &mut [LineReport], end: u64) -> Result<Ended> {
     let Traced { trace, header, symbols, begin } = traced;
     let is_pm = |address| {

@@ -76,8 +76,8 @@ impl RecoveryTotals {
 pub struct RecoveryCrashReport {
     /// Number of the first event after it, in the trace of the recovery.
     pub event: u64,
-    /// What was being done: the event itself. Empty, as all but the image is, if the recovery could not be traced
-    /// again.
+    /// What was being done: the event itself. Empty, as all but the image is, if the recovery could not be
+    /// traced again.
     pub at: String,
     /// The place of the recovery's last store before it.
     pub after: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ const IMAGES_OF_A_RECOVERY: usize = 1 << 14;
 /// Images at whose recovery a chain has arrived a second time, and what was found there.
 const EXPLORED: usize = 1 << 14;
 
-/// Its recovery was traced, it is the image of a crash of a recovery, or was not reached: each is counted once.
+/// Its recovery was traced, it is the image of a crash of a recovery, or was not reached: each counts once.
 const TRACED: u8 = 1;
 const IMAGE: u8 = 2;
 const UNREACHED: u8 = 4;
@@ -67,8 +67,8 @@ pub(crate) struct Here<'a, E: Extract> {
 }
 
 impl<'a> Explorer<'a> {
-    /// `options` are those for the program's own crashes. `known_images` of the newest images are not recovered
-    /// again.
+    /// `options` are those for the program's own crashes. `known_images` of the newest images are not
+    /// recovered again.
     pub(crate) fn new(
         crashes: RecoveryCrashes<'a>,
         options: &Options,
@@ -240,7 +240,7 @@ impl<'a> Explorer<'a> {
 }
 
 /// How many events a trace has; none if nothing is stored to PM.
-fn stores_until(path: &PathBuf) -> Result<Option<u64>> {
+fn stores_until(path: &Path) -> Result<Option<u64>> {
     let mut reader = open_trace(path)?;
     let layout = Layout::of(reader.header())?;
     let mut has_stores = false;

@@ -44,8 +44,8 @@ impl Pm {
     }
 }
 
-/// A log of one entry, which only a recovery carries out: it is valid, and says what the values become, or how
-/// much is added to them.
+/// A log of one entry, which only a recovery carries out: it is valid, and says what the values become, or
+/// how much is added to them.
 const VALID: u64 = 0;
 const ENTRY: u64 = 1;
 const VALUES: [u64; 2] = [2, 3];
