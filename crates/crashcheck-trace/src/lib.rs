@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+pub mod coverage;
 mod decode;
 mod encode;
 mod error;

@@ -9,7 +9,7 @@ pub(crate) enum ArgumentError {
     NoValue(String),
     #[error(
         "there is no argument {0:?}; there are out, pm, ram, disk, reads, stack, with_parent, from_boot, repeat, \
-         returns, operations"
+         returns, operations, coverage"
     )]
     Unknown(String),
     #[error("{name}={value}: must be on or off")]
@@ -50,6 +50,8 @@ pub(crate) struct Arguments {
     /// `operations=`: a file into which a program writes its log of operations; what it writes there becomes
     /// messages.
     pub(crate) operations: Option<PathBuf>,
+    /// `coverage=`: where it goes which blocks of a program's code ran.
+    pub(crate) coverage: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -74,6 +76,7 @@ impl Arguments {
                 "repeat" => parsed.is_repeated = switch(name, value)?,
                 "returns" => parsed.has_returns = switch(name, value)?,
                 "operations" => parsed.operations = Some(value.into()),
+                "coverage" => parsed.coverage = Some(value.into()),
                 _ => return Err(ArgumentError::Unknown(name.to_owned())),
             }
         }
@@ -143,7 +146,7 @@ mod tests {
     #[test]
     fn arguments_are_taken_or_refused() {
         let parsed = Arguments::parse(
-            "out=t pm=a pm=b=c reads=on stack=off repeat=on returns=on operations=l".split(' '),
+            "out=t pm=a pm=b=c reads=on stack=off repeat=on returns=on operations=l coverage=c".split(' '),
         )
         .unwrap();
         let expected = Arguments {
@@ -153,6 +156,7 @@ mod tests {
             is_repeated: true,
             has_returns: true,
             operations: Some("l".into()),
+            coverage: Some("c".into()),
             ..Arguments::default()
         };
         assert_eq!(parsed, expected);

@@ -21,6 +21,7 @@
 //! | `with_parent=on` | QEMU is killed when the process that started it is gone |
 //! | `stack=on` | return addresses of each event, by frame pointers |
 //! | `operations=FILE` | what the program writes there is its log of operations |
+//! | `coverage=FILE` | which blocks of code ran, and how often, goes there |
 //!
 //! For a guest, in `qemu-system-x86_64` with its memory in a shared file (`system`):
 //!
@@ -46,6 +47,7 @@
 //! translate       which instructions get a callback   pending         threads for which a fence matters
 //! instr           what an instruction is              stack           frame pointers
 //! api/            every call into QEMU                fail            how it gives up
+//! coverage        which blocks ran
 //! user/           programs: files, mappings, effects of system calls
 //! system/         guests: RAM file, page tables, NVMe commands from doorbells; before: what is on a disk when the
 //!                 trace begins
@@ -59,6 +61,7 @@
 mod api;
 mod area;
 mod args;
+mod coverage;
 mod fail;
 mod install;
 mod instr;

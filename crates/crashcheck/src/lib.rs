@@ -3,7 +3,8 @@
 //! [`litmus`] judges small programs with known sets of crash states. For larger programs, [`tracer`] records
 //! what they do to PM, [`trace`] shows it, [`generate`] makes the crash images, [`check`] recovers and judges
 //! them, [`explain`] finds the stores that were lost, [`report`] presents the result, and [`run`] does all of
-//! it. [`guest`] is for file systems of real kernels.
+//! it. [`guest`] is for file systems of real kernels. [`fuzz`] finds the inputs that a program is to be
+//! tested with.
 //!
 //! # Code map
 //! ```text
@@ -19,6 +20,7 @@
 //! report/    data: what JSON has; build, evidence (lost, chain), hints, left_out: from results; cause, place: what
 //!            findings have in common; text, cause_text, html, junit: from data
 //! image/     contents that share what they have in common
+//! fuzz/      inputs of programs that reach something new: session, runner, findings, corpus
 //! trace/     show, record                          tracer/   starts the plug-in
 //! litmus/    small programs with known sets of states
 //! symbols/   lines of a program, functions of a kernel
@@ -36,6 +38,7 @@
 pub mod check;
 mod error;
 pub mod explain;
+pub mod fuzz;
 pub mod generate;
 pub mod guest;
 pub mod image;

@@ -57,12 +57,12 @@ int main(int argc, char **argv) {
         for (int at = 0; at < 4; at++) printf("%lu\n", w->table[at].value);
         return 0;
     }
-    checkpoint(0);
+    crashcheck_checkpoint(0);
     set(w, 1, 10, 10);
-    checkpoint(1);
+    crashcheck_checkpoint(1);
     set(w, 2, 20, 20);
-    checkpoint(2);
+    crashcheck_checkpoint(2);
     set(w, 1, 15, 5);
-    checkpoint(3);
+    crashcheck_checkpoint(3);
     return 0;
 }

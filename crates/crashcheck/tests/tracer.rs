@@ -10,7 +10,7 @@ use std::time::Duration;
 use fastness_crashcheck::process::Ending;
 use fastness_crashcheck::tracer::{PmFile, Programs, Traced, TracerError, UserTracer};
 use fastness_crashcheck_trace::module::Module;
-use fastness_crashcheck_trace::{BlockEvent, Hypercall, Kind, Reader};
+use fastness_crashcheck_trace::{BlockEvent, Hypercall, Kind, Reader, coverage};
 use tempfile::TempDir;
 
 const PM_BYTES: u64 = 1 << 20;
@@ -36,8 +36,10 @@ impl Run {
             has_reads: false,
             has_stacks: false,
             timeout: Duration::from_secs(120),
+            input: None,
             output: Some(folder.path().join("output")),
             operations: None,
+            coverage: None,
             current_dir: None,
             tools: Programs::default().find().unwrap_or_else(|error| panic!("{error}")),
         };
@@ -303,6 +305,40 @@ fn wrong_requests_are_refused_by_name() {
     run.tracer.pm.pop();
     let refused = run.tracer.trace(&["/nonexistent".into()], &run.out());
     assert!(refused.is_err() || refused.is_ok_and(|traced| traced.end != Ending::Code(0)));
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn blocks_of_code_are_counted() {
+    let mut run = Run::new();
+    let path = run.folder.path().join("coverage");
+    run.tracer.coverage = Some(path.clone());
+    let blocks = |count: &str| {
+        let traced =
+            run.trace("persist", &[count]).unwrap_or_else(|error| panic!("{error}\n{}", run.output()));
+        assert_eq!(traced.end, Ending::Code(0));
+        let blocks = coverage::read(File::open(&path).unwrap()).unwrap();
+        assert!(blocks.is_sorted(), "by address");
+        let mut module = None;
+        each(&run.out(), |kind, _| {
+            if let Kind::Hypercall(message) = kind
+                && let Some(found) = Module::of(message)
+                && found.path.ends_with("/pm_program")
+                && blocks.iter().any(|block| found.contains(block.pc))
+            {
+                module = Some(found);
+            }
+        });
+        let module = module.expect("the program's code has run");
+        let own = blocks.iter().filter(|block| module.contains(block.pc));
+        own.map(|block| (block.pc - module.start, block.count)).collect::<HashMap<_, _>>()
+    };
+    let (few, again, many) = (blocks("10"), blocks("10"), blocks("1010"));
+    assert_eq!(few, again);
+    assert!(few.len() > 20, "{few:?}");
+    // The loop runs a thousand times more.
+    let more = |(pc, count): (&u64, &u64)| few.get(pc).is_some_and(|before| count - before == 1000);
+    assert!(many.iter().any(more), "{few:?}\n{many:?}");
 }
 
 /// What `scripts/test-tracer.d/guest` has left. Where there is no guest, these tests are left out by their

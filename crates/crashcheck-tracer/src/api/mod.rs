@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+mod counters;
 mod glib;
 mod registers;
 
@@ -12,6 +13,7 @@ use std::ffi::{CStr, c_uint, c_void};
 
 use qemu_plugin_sys as sys;
 
+pub(crate) use counters::{Counters, block_address};
 use glib::Bytes;
 pub(crate) use registers::{REGISTERS, Registers, read_register};
 

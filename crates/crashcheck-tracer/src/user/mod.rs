@@ -35,6 +35,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use crate::api::{self, Hooks, Plugin, REGISTERS, Registers};
 use crate::area::start_of;
 use crate::args::Arguments;
+use crate::coverage::Coverage;
 use crate::fail::{end, fail, or_fail, say};
 use crate::instr::{Special, operand};
 use crate::pending::Pending;
@@ -54,6 +55,7 @@ struct User {
     log: Option<(u64, u64)>,
     callbacks: Callbacks,
     has_stacks: bool,
+    coverage: Option<Coverage>,
     pending: Arc<Pending>,
     state: Mutex<State>,
 }
@@ -121,7 +123,8 @@ pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), UserE
         reads_registers: arguments.has_stacks,
     };
     let state = Mutex::new(State { recorder, mappings: Mappings::default() });
-    let user = User { files, log, callbacks, has_stacks: arguments.has_stacks, pending, state };
+    let coverage = arguments.coverage.as_deref().map(Coverage::new);
+    let user = User { files, log, callbacks, has_stacks: arguments.has_stacks, coverage, pending, state };
     USER.set(user).map_err(|_| UserError::Twice)?;
     watch_forks();
     // A program that dies of a signal would leave QEMU's memory in a file.
@@ -249,6 +252,9 @@ extern "C" fn on_block(_: u64, block: *mut qemu_plugin_sys::qemu_plugin_tb) {
     if let Some(user) = user() {
         modules::note_code(block);
         translate(block, &user.callbacks);
+        if let Some(coverage) = &user.coverage {
+            coverage.translated(block);
+        }
     }
 }
 
@@ -365,6 +371,9 @@ impl User {
             or_fail(state.recorder.message(&Origin::default(), message), "end of the trace");
         }
         or_fail(state.recorder.finish(), "end of the trace");
+        if let Some(coverage) = &self.coverage {
+            or_fail(coverage.save(), "cannot write which blocks ran");
+        }
         if !is_right {
             end();
         }

@@ -5,7 +5,8 @@ use std::fmt;
 /// Name of the directory that a workload runs in.
 const ROOT: &str = "test";
 const PATH_BYTES_MAX: usize = 1024;
-const COMPONENT_BYTES_MAX: usize = 255;
+/// One more than file systems take, so that a workload can try what they say to that.
+const COMPONENT_BYTES_MAX: usize = 256;
 
 /// A path below the directory that a workload runs in, or (`test`) that directory.
 ///

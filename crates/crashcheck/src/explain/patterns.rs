@@ -12,10 +12,9 @@ use std::ops::Range;
 use fastness_crashcheck_trace::{Event, FenceKind, FlushKind, Kind, Reader};
 
 use super::exclude::Exclusion;
+use super::track::{At, LINE_BYTES, Track};
 use crate::Result;
-use crate::generate::{Layout, Place};
-
-const LINE_BYTES: u64 = 64;
+use crate::generate::Layout;
 
 /// What is suspicious.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,41 +102,18 @@ pub struct Search<'a> {
     pub read: Option<&'a BTreeSet<u64>>,
 }
 
-/// A store into a line.
-#[derive(Debug, Clone, Copy)]
-struct Store {
-    event: u64,
-    /// Its bytes, as a mask.
-    bytes: u64,
-    pc: Option<u64>,
-    /// The thread whose fence it waits for, once it is flushed or if it is non-temporal.
-    thread: u32,
-}
-
-/// A line that is not durable.
-#[derive(Debug, Default)]
-struct Line {
-    /// Stores that no flush covers.
-    unflushed: Vec<Store>,
-    /// Stores that a flush covers, or non-temporal ones, without a fence.
-    unfenced: Vec<Store>,
-}
-
 /// What a thread has done since its last fence.
 #[derive(Debug, Default)]
 struct SinceFence {
-    /// Lines with something that the next fence completes.
-    armed: BTreeSet<u64>,
     /// Lines flushed.
     flushed: BTreeSet<u64>,
     first_flush: Option<(u64, Option<u64>, u64)>,
 }
 
 struct Found<'a> {
-    layout: Layout,
+    track: Track,
     excluded: Vec<Range<u64>>,
     read: Option<&'a BTreeSet<u64>>,
-    lines: BTreeMap<u64, Line>,
     /// By thread.
     since_fence: BTreeMap<u32, SinceFence>,
     found: BTreeMap<(PatternKind, Option<u64>, Option<bool>), Pattern>,
@@ -153,8 +129,7 @@ pub fn patterns(reader: &mut Reader<impl Read>, search: Search<'_>) -> Result<Ve
     let mut found = Found {
         excluded: search.exclude.iter().filter_map(|exclusion| exclusion.bytes(&layout)).collect(),
         read: search.read,
-        layout,
-        lines: BTreeMap::new(),
+        track: Track::new(layout),
         since_fence: BTreeMap::new(),
         found: BTreeMap::new(),
     };
@@ -167,12 +142,9 @@ pub fn patterns(reader: &mut Reader<impl Read>, search: Search<'_>) -> Result<Ve
     Ok(found.found.into_values().collect())
 }
 
-/// Number, instruction and thread of an event.
-type At = (u64, Option<u64>, u32);
-
 impl Found<'_> {
     fn note(&mut self, kind: PatternKind, pc: Option<u64>, event: u64, address: Option<u64>) {
-        let offset = address.and_then(|address| self.offset(address, 1));
+        let offset = address.and_then(|address| self.track.offset(address, 1));
         if offset.is_some_and(|offset| self.is_excluded(offset)) {
             return;
         }
@@ -193,13 +165,6 @@ impl Found<'_> {
         self.excluded.iter().any(|range| range.contains(&offset))
     }
 
-    fn offset(&self, address: u64, len: usize) -> Option<u64> {
-        match self.layout.place(address, len) {
-            Place::Inside(offset) => Some(offset),
-            Place::Outside | Place::Crossing => None,
-        }
-    }
-
     fn event(&mut self, event: &Event<'_>, number: u64) {
         let at = (number, event.origin.pc, event.origin.thread);
         match event.kind {
@@ -210,10 +175,7 @@ impl Found<'_> {
                 self.fence(at, false);
                 self.store(address, data.len(), false, at);
             }
-            Kind::Flush { kind: FlushKind::Wbinvd, .. } => {
-                let lines: Vec<u64> = self.lines.keys().copied().collect();
-                lines.into_iter().for_each(|line| self.cover(line, event.origin.thread));
-            }
+            Kind::Flush { kind: FlushKind::Wbinvd, .. } => self.track.flush_all(event.origin.thread),
             Kind::Flush { address, .. } => self.flush(address, at),
             Kind::Fence(FenceKind::Lfence) => {}
             // A LOCKed operation has another purpose.
@@ -222,44 +184,19 @@ impl Found<'_> {
         }
     }
 
-    fn store(&mut self, address: u64, len: usize, is_nt: bool, (event, pc, thread): At) {
-        let Some(offset) = self.offset(address, len) else { return };
-        let end = offset + len as u64;
-        let mut at = offset;
-        let mut overwrites = false;
-        while at < end {
-            let line = at / LINE_BYTES;
-            let line_end = end.min((line + 1) * LINE_BYTES);
-            let bytes = bytes_mask(at % LINE_BYTES, line_end - at);
-            let found = self.lines.entry(line).or_default();
-            overwrites |= found.unflushed.iter().chain(&found.unfenced).any(|store| store.bytes & bytes != 0);
-            let list = if is_nt { &mut found.unfenced } else { &mut found.unflushed };
-            list.push(Store { event, bytes, pc, thread });
-            if is_nt {
-                self.since_fence.entry(thread).or_default().armed.insert(line);
-            }
-            at = line_end;
-        }
-        if overwrites {
-            self.note(PatternKind::OverwriteBeforePersist, pc, event, Some(address));
-        }
-    }
-
-    fn cover(&mut self, line: u64, thread: u32) {
-        if let Some(found) = self.lines.get_mut(&line) {
-            found.unfenced.extend(found.unflushed.drain(..).map(|store| Store { thread, ..store }));
-            self.since_fence.entry(thread).or_default().armed.insert(line);
+    fn store(&mut self, address: u64, len: usize, is_nt: bool, at: At) {
+        if self.track.store(address, len, is_nt, at) {
+            self.note(PatternKind::OverwriteBeforePersist, at.1, at.0, Some(address));
         }
     }
 
     fn flush(&mut self, address: u64, (number, pc, thread): At) {
-        let Some(offset) = self.offset(address, 1) else { return };
+        let Some(offset) = self.track.offset(address, 1) else { return };
         let line = offset / LINE_BYTES;
-        if self.lines.get(&line).is_none_or(|line| line.unflushed.is_empty()) {
+        if !self.track.flush(line, thread) {
             self.note(PatternKind::RedundantFlush, pc, number, Some(address));
             return;
         }
-        self.cover(line, thread);
         if self.is_excluded(offset) {
             return;
         }
@@ -270,25 +207,17 @@ impl Found<'_> {
 
     fn fence(&mut self, (number, pc, thread): At, is_own: bool) {
         let since = self.since_fence.remove(&thread).unwrap_or_default();
-        if since.armed.is_empty() && is_own {
+        if !self.track.fence(thread) && is_own {
             self.note(PatternKind::RedundantFence, pc, number, None);
         }
         if let Some((event, pc, address)) = since.first_flush.filter(|_| since.flushed.len() > 1) {
             self.note(PatternKind::UnorderedFlushes, pc, event, Some(address));
         }
-        for line in since.armed {
-            if let Some(found) = self.lines.get_mut(&line) {
-                found.unfenced.retain(|store| store.thread != thread);
-                if found.unflushed.is_empty() && found.unfenced.is_empty() {
-                    self.lines.remove(&line);
-                }
-            }
-        }
     }
 
     fn end(&mut self) {
-        for (line, found) in std::mem::take(&mut self.lines) {
-            let address = self.layout.address_of(line * LINE_BYTES).map(|(address, _)| address);
+        for (line, found) in std::mem::take(&mut self.track.lines) {
+            let address = self.track.layout().address_of(line * LINE_BYTES).map(|(address, _)| address);
             let lists =
                 [(PatternKind::MissingFlush, found.unflushed), (PatternKind::MissingFence, found.unfenced)];
             for (kind, list) in lists {
@@ -296,9 +225,4 @@ impl Found<'_> {
             }
         }
     }
-}
-
-/// Bits for `len` bytes of a line from `start` on.
-fn bytes_mask(start: u64, len: u64) -> u64 {
-    (u64::MAX >> (LINE_BYTES - len)) << start
 }

@@ -1,5 +1,6 @@
 use std::ops::ControlFlow;
 
+use fastness_crashcheck_fuzz::Features;
 use fastness_crashcheck_trace::{self as trace, Event, Header, Kind, Origin, Reader, Region, Writer};
 use fastness_pm_model::{Config, FlushKind, Op, Rng, Scope, Trace};
 
@@ -129,4 +130,34 @@ fn patterns_are_those_of_each_thread() {
     assert_eq!(traced(&[1]), [(PatternKind::MissingFence, 2)]);
     assert_eq!(traced(&[2]), [(PatternKind::MissingFence, 0)]);
     assert_eq!(traced(&[2, 3, 1]), [(PatternKind::RedundantFence, 4)]);
+}
+
+#[test]
+fn what_is_pending_at_fences_is_a_feature() {
+    let reached = |ops: Vec<Op>| {
+        let mut features = Features::default();
+        let file = recorded(ops);
+        pending_features(&mut Reader::new(&file[..]).unwrap(), &|pc| pc, &mut features).unwrap();
+        features
+    };
+    let store = |line: u64| Op::store(line * 64, [1; 8]);
+    let clwb = |line: u64| Op::clwb(line * 64);
+    let persist = |line: u64| vec![store(line), clwb(line), Op::sfence()];
+    // One line or another, once or again: the same.
+    let once = reached(persist(0));
+    assert_eq!(once, reached(persist(7)));
+    assert_eq!(once, reached([persist(0), persist(1)].concat()));
+    let others = [
+        reached(vec![store(0), Op::sfence()]),
+        reached(vec![store(0), clwb(0)]),
+        // The last line of two without a flush.
+        reached(vec![store(0), store(1), clwb(0), Op::sfence()]),
+        reached(vec![store(0), store(1), clwb(0), clwb(1), Op::sfence()]),
+    ];
+    for (index, one) in others.iter().enumerate() {
+        assert_ne!(*one, once, "{index}");
+        assert!(!others[..index].contains(one), "{index}");
+    }
+    let nt = reached(vec![Op::nt_store(0, [1; 8]), Op::sfence()]);
+    assert_eq!(nt, once, "past the caches, or flushed: it waits for the fence");
 }

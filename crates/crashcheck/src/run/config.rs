@@ -209,6 +209,10 @@ pub enum OperationsConfig {
 /// Stands for the name of the log's file in the command of the program under test.
 pub const OPERATIONS_FILE: &str = "{operations}";
 
+/// Stands for the name of the file with the input in the command of a program that is fuzzed. Without it the
+/// program gets its input on standard input.
+pub const INPUT_FILE: &str = "@@";
+
 impl Default for OracleConfig {
     fn default() -> OracleConfig {
         OracleConfig { atomic: true, predicate: None, prefix: false, operations: None }

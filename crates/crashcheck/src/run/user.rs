@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::analysis::{Analysis, Limits};
-use super::config::{OPERATIONS_FILE, OperationsConfig, Test};
+use super::config::{INPUT_FILE, OPERATIONS_FILE, OperationsConfig, Test};
 use super::lines_read::lines_read;
 use crate::check::{
     CommandExtract, Oracle, Pace, Predicate, RecoveryCrashes, RecoveryTrace, Step, TraceRecovery, write_files,
@@ -18,6 +18,9 @@ use crate::report::Report;
 use crate::symbols::Symbols;
 use crate::trace::open_trace;
 use crate::tracer::{OperationsLog, PmFile, Tools, Traced, TracerError, UserTracer};
+
+/// What the program under test prints.
+const OUTPUT: &str = "output";
 
 /// Where a test leaves its files, and with what it is run.
 pub struct Setting<'a> {
@@ -44,9 +47,21 @@ impl Test {
     /// # Errors
     /// [`CheckError`]; the program's own failure is [`CheckError::Failed`].
     pub fn run(&self, setting: &Setting<'_>) -> Result<Report> {
+        let end = self.trace(setting, None, None)?;
+        if !end.is_success() {
+            let said = std::fs::read(setting.work.join(OUTPUT)).unwrap_or_default();
+            let said = String::from_utf8_lossy(&said[said.len().saturating_sub(2000)..]).into_owned();
+            return Err(CheckError::Failed { end, said });
+        }
+        self.analyse(setting)
+    }
+
+    /// Analyses what [`trace`](Test::trace) has recorded.
+    ///
+    /// # Errors
+    /// [`CheckError`]
+    pub fn analyse(&self, setting: &Setting<'_>) -> Result<Report> {
         let dir = absolute(&self.dir)?;
-        make_dir(setting.work)?;
-        self.trace(setting, &dir)?;
         let time_out = Duration::from_secs(self.recover.timeout_s);
         let layout = Layout::of(open_trace(setting.trace)?.header())?;
         let extract = CommandExtract {
@@ -102,7 +117,21 @@ impl Test {
         analysis.run()
     }
 
-    fn trace(&self, setting: &Setting<'_>, dir: &Path) -> Result<()> {
+    /// Traces the program of a test, with a file as its input: by its name, where the command says
+    /// [`INPUT_FILE`], or else as its standard input. It goes to `coverage` which blocks of its code ran.
+    /// Returns how it ended.
+    ///
+    /// # Errors
+    /// [`CheckError`]
+    pub fn trace(
+        &self,
+        setting: &Setting<'_>,
+        input: Option<&Path>,
+        coverage: Option<&Path>,
+    ) -> Result<Ending> {
+        let dir = &absolute(&self.dir)?;
+        make_dir(setting.work)?;
+        let names_input = self.trace.command.iter().any(|word| word.contains(INPUT_FILE));
         let mut files = Vec::new();
         // Apart from the test's own files, whatever they are called.
         let folder = absolute(setting.work)?.join("pm");
@@ -121,7 +150,7 @@ impl Test {
             }
             files.push(PmFile { path, len_bytes: Some(pm.size) });
         }
-        let output = setting.work.join("output");
+        let output = setting.work.join(OUTPUT);
         let operations = match self.oracle.operations {
             Some(place @ (OperationsConfig::File | OperationsConfig::Stdout)) => {
                 let path = absolute(&setting.work.join("operations"))?;
@@ -135,22 +164,21 @@ impl Test {
             has_reads: false,
             has_stacks: self.trace.stacks,
             timeout: Duration::from_secs(self.trace.timeout_s),
+            input: input.filter(|_| !names_input).map(absolute).transpose()?,
             output: Some(absolute(&output)?),
             operations: operations.clone(),
+            coverage: coverage.map(absolute).transpose()?,
             current_dir: Some(dir.to_owned()),
             tools: setting.tools.clone(),
         };
         let command = CommandExtract::fill(&in_dir(dir, &self.trace.command), &paths);
         let log = operations.map_or_else(String::new, |log| log.path.to_string_lossy().into_owned());
-        let command = command.into_iter().map(|word| word.replace(OPERATIONS_FILE, &log).into());
+        let input = input.map(absolute).transpose()?.unwrap_or_default();
+        let input = input.to_string_lossy();
+        let fill = |word: String| word.replace(OPERATIONS_FILE, &log).replace(INPUT_FILE, &input);
+        let command = command.into_iter().map(|word| fill(word).into());
         let command: Vec<OsString> = command.collect();
-        let traced = tracer.trace(&command, &absolute(setting.trace)?)?;
-        if !traced.end.is_success() {
-            let said = std::fs::read(&output).unwrap_or_default();
-            let said = String::from_utf8_lossy(&said[said.len().saturating_sub(2000)..]).into_owned();
-            return Err(CheckError::Failed { end: traced.end, said });
-        }
-        Ok(())
+        Ok(tracer.trace(&command, &absolute(setting.trace)?)?.end)
     }
 }
 
@@ -202,8 +230,10 @@ impl TracedRecovery<'_> {
             has_reads,
             has_stacks: false,
             timeout: self.time_out,
+            input: None,
             output: Some(work.join("output")),
             operations: None,
+            coverage: None,
             current_dir: Some(self.current_dir.to_owned()),
             tools: self.tools.clone(),
         };

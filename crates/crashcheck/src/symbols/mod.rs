@@ -5,6 +5,7 @@ mod program;
 
 pub use kernel::{KernelSymbols, KernelSymbolsError};
 pub use program::Symbols;
+pub(crate) use program::modules;
 
 /// Says where an instruction comes from, if it knows; it gets the address, and whether that is the kernel's.
 pub type Find<'a> = dyn Fn(u64, bool) -> Option<String> + 'a;

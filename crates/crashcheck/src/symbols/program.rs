@@ -36,13 +36,7 @@ impl Symbols {
     /// # Errors
     /// Those of the trace.
     pub fn of(reader: &mut Reader<impl Read>) -> Result<Symbols> {
-        let mut modules = Vec::new();
-        while let Some(event) = reader.next()? {
-            if let Kind::Hypercall(message) = &event.kind {
-                modules.extend(Module::of(message));
-            }
-        }
-        Ok(Symbols { modules, files: RefCell::default(), known: RefCell::default() })
+        Ok(Symbols { modules: modules(reader)?, files: RefCell::default(), known: RefCell::default() })
     }
 
     /// Function, file and line of an instruction, as far as they are known.
@@ -61,6 +55,20 @@ impl Symbols {
         // The address is another one in the next run, the place in the file is not.
         Some(found.unwrap_or_else(|| format!("in {file}+{offset:#x}")))
     }
+}
+
+/// The files that the program of the rest of a trace was made of.
+///
+/// # Errors
+/// Those of the trace.
+pub(crate) fn modules(reader: &mut Reader<impl Read>) -> Result<Vec<Module>> {
+    let mut modules = Vec::new();
+    while let Some(event) = reader.next()? {
+        if let Kind::Hypercall(message) = &event.kind {
+            modules.extend(Module::of(message));
+        }
+    }
+    Ok(modules)
 }
 
 impl Program {

@@ -61,10 +61,14 @@ pub struct UserTracer {
     pub has_stacks: bool,
     /// After this the program is asked to end (SIGQUIT), and then made to (SIGKILL).
     pub timeout: Duration,
+    /// Its standard input; none: that of this process, or nothing if that is a terminal.
+    pub input: Option<PathBuf>,
     /// Where its standard output and error go; none: to those of this process.
     pub output: Option<PathBuf>,
     /// Where its log of operations goes, each write of which becomes a message; none: nowhere.
     pub operations: Option<OperationsLog>,
+    /// Where it goes which blocks of its code ran ([`coverage`](fastness_crashcheck_trace::coverage)).
+    pub coverage: Option<PathBuf>,
     /// Where it runs; none: where this process does.
     pub current_dir: Option<PathBuf>,
     /// Where QEMU and the plug-in are.
@@ -119,8 +123,15 @@ impl UserTracer {
             }
         }
         // In a process group of its own the program cannot read from a terminal.
-        if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
-            qemu.stdin(Stdio::null());
+        match &self.input {
+            Some(path) => {
+                let file = File::open(path).map_err(|error| TracerError::io("read", path, error))?;
+                qemu.stdin(file);
+            }
+            None if std::io::IsTerminal::is_terminal(&std::io::stdin()) => {
+                qemu.stdin(Stdio::null());
+            }
+            None => {}
         }
         let end = run_visibly(&mut qemu, ASKING, self.timeout)
             .map_err(|error| TracerError::io("run", qemu_user, error))?;
@@ -142,6 +153,10 @@ impl UserTracer {
         if let Some(log) = &self.operations {
             option.push_str(",operations=");
             option.push_str(&escaped(&log.path)?);
+        }
+        if let Some(path) = &self.coverage {
+            option.push_str(",coverage=");
+            option.push_str(&escaped(path)?);
         }
         for (is_on, text) in [(self.has_reads, ",reads=on"), (self.has_stacks, ",stack=on")] {
             option.push_str(if is_on { text } else { "" });

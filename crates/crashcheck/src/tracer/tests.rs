@@ -7,8 +7,10 @@ fn tracer(pm: &[(&Path, Option<u64>)]) -> UserTracer {
         has_reads: true,
         has_stacks: false,
         timeout: Duration::from_secs(10),
+        input: None,
         output: None,
         operations: None,
+        coverage: None,
         current_dir: None,
         tools: Tools { qemu_user: "/nonexistent/qemu".into(), plugin: "/nonexistent/plugin.so".into() },
     }

@@ -1,0 +1,261 @@
+//! `fastness crashcheck fs`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use fastness_crashcheck::guest::{Guests, Snapshot};
+use fastness_crashcheck::report::Report;
+use fastness_crashcheck::run::{FileSystem, FileTest, GuestSetting, ImagesConfig, Suite, run_in_guest};
+use fastness_crashcheck::symbols::KernelSymbols;
+use fastness_crashcheck::tracer::Programs;
+use fastness_crashcheck_workload::ace::{FileSet, Sequences};
+use fastness_terminal::{Outcome, note};
+
+use crate::error::{Context, Result, refuse};
+use crate::machine::MachineArgs;
+use crate::options::{BudgetArgs, HintArgs, ImageArgs, Subject, threads};
+use crate::progress::Progress;
+use crate::report::{self, OutputArgs, ShowArgs};
+use crate::work::{self, Program};
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  scripts/install-qemu && scripts/crash-guest
+  fastness crashcheck fs ext4-dax                           the 18 tests, and a table
+  fastness crashcheck fs ext4-dax xfs-dax --test hello-world --test append -o out
+  fastness crashcheck fs ext4-dax --ace 1                   generated workloads of one operation; --ace 2: of two
+  fastness crashcheck fs --print-suite mine                 the built-in suite, to be edited
+  fastness crashcheck fs --suite mine nova --kernel bzImage --modules modules
+Each test is traced in a QEMU guest with Debian's kernel or yours; crash images are mounted in guests, and looked at.
+Exit code 1 if an operation is not crash-consistent.";
+
+/// Images that one guest examines: so many that the cost of a new guest does not matter.
+const IMAGES_PER_GUEST: usize = 1000;
+
+/// Arguments of `crashcheck fs`.
+#[derive(Debug, Args)]
+pub struct FsArgs {
+    /// Names in the suite; in the built-in one: ext4-dax, xfs-dax, ext4-journal-on-pm, xfs-log-on-pm
+    #[arg(required_unless_present = "print_suite", value_name = "FILE-SYSTEM")]
+    systems: Vec<String>,
+    /// A folder of your own that says which file systems there are, and what is tested on them
+    #[arg(long, value_name = "FOLDER")]
+    suite: Option<PathBuf>,
+    /// Write the built-in suite to a folder, to be copied and edited, and end
+    #[arg(long, value_name = "FOLDER", exclusive = true)]
+    print_suite: Option<PathBuf>,
+    /// Only this test. May be repeated
+    #[arg(long, value_name = "NAME")]
+    test: Vec<String>,
+    /// Run all workloads with this number of operations that ACE generates, instead of the suite's tests
+    #[arg(long, value_name = "LENGTH", conflicts_with = "test", value_parser = clap::value_parser!(u32).range(1..=3))]
+    ace: Option<u32>,
+    /// Start at this workload
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "ace")]
+    from: u64,
+    /// Run at most this many workloads
+    #[arg(long, value_name = "NUMBER", requires = "ace")]
+    count: Option<u64>,
+    /// Record this many return addresses for each event
+    #[arg(long)]
+    stacks: bool,
+    #[command(flatten)]
+    machine: MachineArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    show: ShowArgs,
+    /// Recoveries to spend on each crash in a report, so that it shows only the stores that must be lost
+    #[arg(long, value_name = "NUMBER", default_value_t = 16)]
+    shrink: usize,
+    /// Guests at a time; default: as many as CPUs and memory allow
+    #[arg(short, long, value_name = "NUMBER")]
+    jobs: Option<usize>,
+    /// Path of the plug-in
+    #[arg(long, value_name = "FILE")]
+    plugin: Option<PathBuf>,
+    #[command(flatten)]
+    hints: HintArgs,
+    #[command(flatten)]
+    budget: BudgetArgs,
+    #[command(flatten)]
+    images: ImageArgs,
+}
+
+pub(crate) fn run(args: FsArgs, program: &Program, out: &mut dyn Write) -> Result<Outcome> {
+    if let Some(folder) = &args.print_suite {
+        writeln!(out, "wrote {}", Suite::print(folder)?.display())?;
+        return Ok(Outcome::Clean);
+    }
+    let suite = args.suite.as_deref().map_or_else(Suite::built_in, Suite::read)?;
+    let systems = choose(&args.systems, &suite.systems)?;
+    let tests = tests(&args, &suite)?;
+    let programs = Programs { qemu_user: None, plugin: args.plugin.clone() };
+    let plugin = std::path::absolute(programs.find_plugin()?)?;
+    args.output.make()?;
+    // First: the snapshot is made by a guest.
+    let work = work::begin(program)?;
+    let snapshot = args.machine.boot(&suite, &systems)?;
+    let symbols = symbols(&snapshot, args.output.folder())?;
+    let threads = args.jobs.unwrap_or_else(|| snapshot.config().at_a_time(threads()));
+    let machine = Machine { guests: Guests::new(&snapshot, IMAGES_PER_GUEST), symbols, plugin, threads };
+    let reports = run_all(&args, &systems, &tests, &machine, work.path())?;
+    drop(work);
+    let all: Vec<Report> = reports.iter().flatten().flatten().cloned().collect();
+    args.output.save_all(&all)?;
+    match &all[..] {
+        [one] if tests.len() == 1 => report::show(std::slice::from_ref(one), args.show.show(), out)?,
+        all => {
+            report::show_causes(all, args.show.show(), out)?;
+            write!(out, "{}", table(&systems, &tests, &reports))?;
+        }
+    }
+    let has_failed = reports.iter().flatten().any(Option::is_none);
+    Ok(if has_failed { Outcome::Found } else { report::outcome(&all) })
+}
+
+fn choose<'a>(
+    names: &'a [String],
+    known: &'a BTreeMap<String, FileSystem>,
+) -> Result<Vec<(&'a str, &'a FileSystem)>> {
+    let find = |name: &'a String| match known.get(name) {
+        Some(system) => Ok((name.as_str(), system)),
+        None => {
+            let all: Vec<_> = known.keys().map(String::as_str).collect();
+            Err(refuse(format!("no file system is called {name}; there are {}", all.join(", "))))
+        }
+    };
+    names.iter().map(find).collect()
+}
+
+fn tests(args: &FsArgs, suite: &Suite) -> Result<Vec<FileTest>> {
+    if let Some(length) = args.ace {
+        let count = usize::try_from(args.count.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+        let workloads = Sequences::new(length, FileSet::Intended);
+        let workloads = workloads.skip(usize::try_from(args.from).unwrap_or(usize::MAX)).take(count);
+        return Ok(workloads.map(|found| FileTest::of_workload(&found.name, &found.workload)).collect());
+    }
+    let all = &suite.tests;
+    if all.is_empty() {
+        return Err(refuse("the suite has no tests: write a [[test]], or give --ace 1"));
+    }
+    if args.test.is_empty() {
+        return Ok(all.clone());
+    }
+    let find = |name: &String| match all.iter().find(|test| test.name == *name) {
+        Some(test) => Ok(test.clone()),
+        None => {
+            let all: Vec<_> = all.iter().map(|test| test.name.as_str()).collect();
+            Err(refuse(format!("no test is called {name}; there are {}", all.join(", "))))
+        }
+    };
+    args.test.iter().map(find).collect()
+}
+
+/// What tests are run with.
+struct Machine<'a> {
+    guests: Guests<'a>,
+    plugin: PathBuf,
+    symbols: Option<KernelSymbols>,
+    threads: usize,
+}
+
+/// The symbols of the guest's kernel; kept beside traces. Without them reports show addresses, which is no
+/// reason not to test.
+fn symbols(snapshot: &Snapshot, output: Option<&Path>) -> Result<Option<KernelSymbols>> {
+    let symbols = match snapshot.kernel_symbols() {
+        Ok(symbols) => symbols,
+        Err(error) => {
+            note(format_args!("reports will show addresses instead of kernel functions: {error}"));
+            return Ok(None);
+        }
+    };
+    if let Some(path) = output.map(|folder| folder.join("kallsyms")) {
+        std::fs::write(&path, symbols.text()).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(Some(symbols))
+}
+
+/// For each test, and each file system: its report, or none if the test could not be run.
+fn run_all(
+    args: &FsArgs,
+    systems: &[(&str, &FileSystem)],
+    tests: &[FileTest],
+    machine: &Machine<'_>,
+    work: &Path,
+) -> Result<Vec<Vec<Option<Report>>>> {
+    let deadline = args.budget.deadline();
+    let mut reports = Vec::new();
+    for test in tests {
+        let mut of_test = Vec::new();
+        for (system_name, system) in systems {
+            let name = format!("{system_name}-{}", test.name);
+            let progress = Progress::new(&name);
+            let work = work.join(&name);
+            let setting = GuestSetting {
+                guests: &machine.guests,
+                plugin: &machine.plugin,
+                exclude: &args.hints.exclude,
+                symbols: machine.symbols.as_ref(),
+                trace: &args.output.trace(&name, &work),
+                work: &work,
+                threads: machine.threads,
+                has_stacks: args.stacks,
+                images: &ImagesConfig { shrink: args.shrink, ..args.images.config(Subject::Guest) },
+                deadline,
+                progress: &|step| progress.tell(step),
+            };
+            let report = run_in_guest(&name, test, system, &setting);
+            drop(progress);
+            // Files of a test are large.
+            let _ = std::fs::remove_dir_all(&work);
+            match report {
+                Ok(report) => {
+                    args.output.save(&report)?;
+                    note(format_args!("{name}: {}", if report.is_clean() { "ok" } else { "FAILED" }));
+                    of_test.push(Some(report));
+                }
+                Err(error) if tests.len() > 1 => {
+                    note(format_args!("{name}: not tested: {error}"));
+                    of_test.push(None);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        reports.push(of_test);
+    }
+    Ok(reports)
+}
+
+/// A line for each test, a column for each file system: table 10.1 of the source.
+fn table(systems: &[(&str, &FileSystem)], tests: &[FileTest], reports: &[Vec<Option<Report>>]) -> String {
+    let mut out = String::new();
+    let width = tests.iter().map(|test| test.name.len()).max().unwrap_or(0).max(4);
+    let names: Vec<String> = systems.iter().map(|(name, _)| format!("{name:>16}")).collect();
+    // A string takes everything.
+    let _ = writeln!(out, "{:width$}{}", "test", names.concat());
+    for (test, of_test) in tests.iter().zip(reports) {
+        let cells: Vec<String> =
+            of_test.iter().map(|report| format!("{:>16}", verdict(report.as_ref()))).collect();
+        let _ = writeln!(out, "{:width$}{}", test.name, cells.concat());
+    }
+    let (all, clean) = reports.iter().flatten().fold((0, 0), |(all, clean), report| {
+        (all + 1, clean + usize::from(report.as_ref().is_some_and(Report::is_clean)))
+    });
+    let _ = writeln!(out, "{clean} of {all} ok");
+    out.push_str("A: not atomic, S: several final states, W: no write after recovery, E: the recovery fails, C: it crashes, N: another state when recovered again, -: not tested. In brackets: states.\n");
+    out
+}
+
+fn verdict(report: Option<&Report>) -> String {
+    let Some(report) = report else { return "-".to_owned() };
+    let findings = report.operations.iter().flat_map(|operation| &operation.findings);
+    let mut letters: Vec<char> = findings.map(|finding| finding.letter).collect();
+    letters.sort_unstable();
+    letters.dedup();
+    let letters = if letters.is_empty() { "ok".to_owned() } else { letters.into_iter().collect() };
+    format!("{letters} ({})", report.states.len())
+}
