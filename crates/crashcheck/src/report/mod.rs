@@ -29,8 +29,8 @@ pub use data::{
 };
 pub use html::html;
 pub use junit::junit;
-pub use recovery_data::{RecoveryCrashReport, RecoveryTotals};
 pub(crate) use place::is_library;
+pub use recovery_data::{RecoveryCrashReport, RecoveryTotals};
 pub use source::Source;
 pub use text::{table, text, text_with};
 
