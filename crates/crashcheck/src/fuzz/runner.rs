@@ -56,6 +56,7 @@ impl<'a> Runner<'a> {
         Setting {
             trace: &self.trace,
             work: &self.work,
+            keep: None,
             threads: self.fuzz.threads,
             tools: self.fuzz.tools,
             deadline,

@@ -206,6 +206,7 @@ pub fn run_in_guest(
         has_prefix_oracle: false,
         has_operations: false,
         must_be_atomic: true,
+        in_recovery: None,
         threads: setting.threads,
         exclude: setting.exclude,
         symbols: &|pc, _| setting.symbols.and_then(|symbols| symbols.find(pc)),
