@@ -51,6 +51,7 @@ const ENTRY: u64 = 1;
 const VALUES: [u64; 2] = [2, 3];
 /// A recovery has begun and not ended.
 const RESUMED: u64 = 4;
+const NOTE: u64 = 5;
 
 fn clear(pm: &mut Pm) {
     pm.set_durably(VALID, 0);
@@ -73,6 +74,16 @@ fn adding(pm: &mut Pm) {
     if pm.get(VALID) == 1 {
         VALUES.iter().for_each(|line| pm.set(*line, pm.get(*line) + pm.get(ENTRY)));
         pm.persist(&VALUES);
+        clear(pm);
+    }
+}
+
+/// Adds, too, and writes something beside that nobody reads.
+fn adding_and_noting(pm: &mut Pm) {
+    if pm.get(VALID) == 1 {
+        VALUES.iter().for_each(|line| pm.set(*line, pm.get(*line) + pm.get(ENTRY)));
+        pm.set(NOTE, 1);
+        pm.persist(&[VALUES[0], VALUES[1], NOTE]);
         clear(pm);
     }
 }
@@ -298,6 +309,15 @@ fn a_log_that_is_cleared_before_its_effects_are_durable_is_found_when_recovery_c
     assert_eq!(lines, VALUES, "the values, and not the log");
     let cause = &report.causes[0];
     assert_eq!((&cause.kind[..], cause.witnesses[0].in_recovery.len()), ("lost-in-recovery", 1));
+}
+
+#[test]
+fn of_crashes_during_one_recovery_that_with_the_least_losses_is_shown() {
+    let report = tested(&InProcess::new(adding_and_noting), program(), ASKED);
+    let twice = report.states.iter().find(|state| state.text == "14 14\n").unwrap();
+    let evidence = &report.operations[0].findings[0].evidence;
+    let crash = evidence.iter().find(|evidence| evidence.state == twice.name).unwrap();
+    assert_eq!(crash.in_recovery[0].lost_bytes, 0, "the note need not be lost");
 }
 
 #[test]
