@@ -9,10 +9,10 @@ use fastness_bench::{
     serve_plain,
 };
 use fastness_efficiency::{ByteSource, Idle, Machine, Meter, RunCost, Session};
+use fastness_terminal::Outcome;
 
 use crate::cost::MeasureArgs;
 use crate::error::{Context, Result, refuse};
-use crate::exit::Outcome;
 
 const EXAMPLES: &str = "\
 Benchmarks: prb (the PM log), overload (more writers than a model of a PM device can serve),

@@ -10,6 +10,7 @@ use fastness_base::{AnyError, ErrorKind};
 use fastness_daemon::{absolute, run_dir};
 use fastness_front::block::{Pair, Recovery, Report, Service, ServiceOptions, TakeUp, inspect};
 use fastness_front::{Answer, Endpoint, OnLoss, Options, RegionUse, Request, WhenFull, ask};
+use fastness_terminal::{Outcome, note};
 
 use crate::cache::args::{
     AttachArgs, CreateArgs, DetachSideArgs, FlushArgs, RegionArgs, ServeArgs, StatusArgs, TakeUpArgs,
@@ -18,9 +19,7 @@ use crate::cache::args::{
 use crate::cache::show::{print, say};
 use crate::connect::print_json;
 use crate::error::{Result, busy, refuse};
-use crate::exit::Outcome;
 use crate::notify::{State, notify};
-use crate::output::note;
 use crate::responder::{once_free, region_socket};
 
 mod args;

@@ -5,10 +5,9 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use fastness_terminal::{Outcome, note};
 
 use crate::error::{Context, Result, refuse};
-use crate::exit::Outcome;
-use crate::output::note;
 
 mod keys;
 mod plan;

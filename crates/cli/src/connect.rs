@@ -3,11 +3,11 @@
 use std::io::Write;
 
 use fastness_daemon::{Client, ClientError, JobReport, Request, control_socket, run_dir, running_pools};
+use fastness_terminal::progress_bar;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Context, Result, not_running, refuse};
-use crate::output::progress_bar;
 
 /// A connection to the process that has the pool.
 pub(crate) fn connect(pool: &str) -> Result<Client> {

@@ -5,10 +5,10 @@ use std::io::{IsTerminal, Write};
 use clap::Args;
 use fastness_base::ErrorKind;
 use fastness_daemon::{ClientError, Request};
+use fastness_terminal::Outcome;
 
 use crate::connect::{connect, pool_of};
 use crate::error::Result;
-use crate::exit::Outcome;
 
 /// Arguments of commands that can end the work of others.
 #[derive(Debug, Clone, Copy, Args)]

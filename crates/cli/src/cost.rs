@@ -11,10 +11,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fastness_efficiency::{Idle, Machine, Meter, Report, RunCost, Session, draw_costs};
+use fastness_terminal::{Outcome, note};
 
 use crate::error::{Context, Result, refuse};
-use crate::exit::Outcome;
-use crate::output::note;
 pub(crate) use options::MeasureArgs;
 
 const EXAMPLES: &str = "\

@@ -5,14 +5,14 @@ use std::io::Write;
 
 use clap::{Args, Subcommand};
 use fastness_daemon::{DatasetReport, DestroyedReport, Request, inherit_user_properties};
+use fastness_terminal::Outcome;
+use fastness_terminal::size::short;
 
 use crate::columns::{self, add_ratios};
 use crate::connect::{ask, ask_all, pool_of, print_json};
 use crate::error::{Result, refuse};
-use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs, Value, values};
 use crate::pool::{assignments, assignments_first};
-use crate::size::short;
 
 const PROPERTIES: &str = "\
 Properties:

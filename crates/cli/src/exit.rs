@@ -2,25 +2,10 @@
 
 use std::process::ExitCode;
 
-use fastness_base::ErrorKind;
 use fastness_daemon::{Level, say as tell_service, speaks_as_service};
+use fastness_terminal::Outcome;
 
 use crate::error::{CliError, Result};
-use crate::output::note;
-
-/// The outcome of a command that did what it was asked to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// Nothing is wrong.
-    Clean,
-    /// It found damage or a difference.
-    Found,
-    /// It ran a program, which ended so.
-    Program(u8),
-}
-
-/// Input or output of the program itself failed.
-const OWN_IO: u8 = 10;
 
 /// The exit code of a result; prints what went wrong to standard error.
 pub(crate) fn code(result: Result<Outcome>) -> ExitCode {
@@ -32,15 +17,8 @@ pub(crate) fn code(result: Result<Outcome>) -> ExitCode {
     ExitCode::from(number(&result))
 }
 
-/// The only place where a kind of errors becomes an exit code.
 fn number(result: &Result<Outcome>) -> u8 {
-    match result {
-        Ok(Outcome::Clean) => 0,
-        Ok(Outcome::Found) => 1,
-        Ok(Outcome::Program(code)) => *code,
-        Err(error) if error.is_reader_gone() => 0,
-        Err(error) => error.kind().map_or(OWN_IO, ErrorKind::exit_code),
-    }
+    fastness_terminal::number(result.as_ref().map(|outcome| *outcome).map_err(|error| &**error))
 }
 
 /// Prints an error that is not the last one.
@@ -51,36 +29,26 @@ pub(crate) fn tell<T>(result: &Result<T>) {
 }
 
 fn say(error: &CliError) {
-    let texts = error.texts();
     if speaks_as_service() {
         // One entry of a journal, not several.
         let advice = error.advice().map_or_else(String::new, |advice| format!("; {advice}"));
-        return tell_service(Level::Error, format_args!("{}{advice}", texts.join(": ")));
+        return tell_service(Level::Error, format_args!("{}{advice}", error.texts().join(": ")));
     }
-    note(format_args!("fastness: {}", texts[0]));
-    for (text, said) in texts[1..].iter().zip(texts) {
-        // An error with the same text as its source is printed once.
-        if !said.ends_with(text) {
-            note(format_args!("  because: {text}"));
-        }
-    }
-    if let Some(advice) = error.advice() {
-        note(format_args!("  {advice}"));
-    }
+    fastness_terminal::say("fastness", error);
 }
 
 #[cfg(test)]
 mod tests {
     use std::io;
 
-    use fastness_base::AnyError;
+    use fastness_base::{AnyError, ErrorKind};
     use fastness_daemon::{ClientError, Failure};
     use fastness_pmlog::{AppendError, OpenError, RecoverError};
     use fastness_prb::EntryId;
+    use fastness_terminal::marked;
 
     use super::*;
     use crate::error::{Context, busy, gone, refuse};
-    use crate::output::marked;
 
     fn ends(error: impl Into<CliError>) -> (u8, Option<&'static str>) {
         let result = Err(error.into()).context("what was being done");
@@ -137,10 +105,6 @@ mod tests {
         assert_eq!(ends(gone).0, 8);
         assert_eq!(ends(closed_pipe()).0, 10);
         assert_eq!(ends(reader_gone()).0, 0);
-        let show = fastness_crashcheck::trace::ShowError::Write(reader_gone());
-        assert_eq!(ends(show).0, 0);
-        let litmus = fastness_crashcheck::litmus::LitmusError::Write(reader_gone());
-        assert_eq!(ends(litmus).0, 0);
         assert_eq!(ends(recovery_stopped_by(closed_pipe())).0, ErrorKind::Retry.exit_code());
         assert_eq!(ends(recovery_stopped_by(reader_gone())).0, 0);
     }

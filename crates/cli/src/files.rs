@@ -8,13 +8,13 @@ use fastness_daemon::{
     Address, DatasetReport, FilesCheckReport, MountRequest, OfflineReport, PoolReport, Request, ServedReport,
     absolute, check_files_offline,
 };
+use fastness_terminal::Outcome;
 use serde::Serialize;
 
 use crate::columns::{self, add_ratios};
 use crate::connect::{ask, ask_all, print_json};
 use crate::dataset::{of_kind, rollback, snapshot};
 use crate::error::{Result, refuse};
-use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs, Shown};
 use crate::offline;
 use crate::pool::assignments;

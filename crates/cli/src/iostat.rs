@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use clap::Args;
 use fastness_daemon::{IoCounters, IoReport, IoRow, LatencyBucket, Request};
+use fastness_terminal::Outcome;
+use fastness_terminal::size::short;
 
 use crate::connect::ask_all;
 use crate::error::{Result, refuse};
-use crate::exit::Outcome;
-use crate::size::short;
 use crate::table::table;
 
 const EXAMPLES: &str = "\

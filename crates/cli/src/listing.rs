@@ -5,10 +5,10 @@ use std::io::Write;
 use clap::Args;
 use fastness_base::Moment;
 use fastness_daemon::PropertyReport;
+use fastness_terminal::Outcome;
+use fastness_terminal::size::short;
 
 use crate::error::{Result, refuse};
-use crate::exit::Outcome;
-use crate::size::short;
 use crate::table::table;
 
 /// Options of every list.

@@ -15,13 +15,11 @@ mod access;
 mod bench;
 mod cache;
 mod columns;
-mod completions;
 mod config;
 mod connect;
 mod consent;
 mod content;
 mod cost;
-mod crashcheck;
 mod dataset;
 mod error;
 mod exit;
@@ -32,11 +30,9 @@ mod leftovers;
 mod listing;
 mod log;
 mod made;
-mod man;
 mod metrics;
 mod notify;
 mod offline;
-mod output;
 mod passed_on;
 mod pin;
 mod pool;
@@ -46,7 +42,6 @@ mod reload;
 mod responder;
 mod run;
 mod service;
-mod size;
 mod start;
 mod status;
 mod table;
@@ -63,7 +58,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::Result;
-use crate::exit::Outcome;
+use fastness_crashcheck_cli::{CrashcheckCommand, Program};
+use fastness_terminal::{CompletionsArgs, ManArgs, Outcome, completions, man};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -140,7 +136,7 @@ enum Command {
     Launch(run::LaunchArgs),
     /// Check crash consistency
     #[command(subcommand)]
-    Crashcheck(Box<crashcheck::CrashcheckCommand>),
+    Crashcheck(Box<CrashcheckCommand>),
     /// Run a command, and measure what a gigabyte costs: CPU time and energy
     Cost(cost::CostArgs),
     /// Show which processes and threads write how much to persistent memory
@@ -150,10 +146,13 @@ enum Command {
     /// Measure, as ratios against a baseline in the same run
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
-    Completions(completions::CompletionsArgs),
+    Completions(CompletionsArgs),
     /// Print or write manual pages
-    Man(man::ManArgs),
+    Man(ManArgs),
 }
+
+/// The crash tester, as a command of this program.
+const CRASHCHECK: Program = Program { guard: &["crashcheck", "guard"] };
 
 fn run(cli: Cli, out: &mut dyn Write) -> Result<Outcome> {
     match cli.command {
@@ -173,13 +172,13 @@ fn run(cli: Cli, out: &mut dyn Write) -> Result<Outcome> {
         Command::Responder(command) => responder::run(command, out),
         Command::Run(args) => run::run(&args),
         Command::Launch(args) => run::launch(&args),
-        Command::Crashcheck(command) => crashcheck::run(*command, out),
+        Command::Crashcheck(command) => Ok(fastness_crashcheck_cli::run(*command, &CRASHCHECK, out)?),
         Command::Cost(args) => cost::run(&args, out),
         Command::Top(args) => top::run(&args, out),
         Command::Pin(args) => pin::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
-        Command::Completions(args) => completions::run(&args, Cli::command(), out),
-        Command::Man(args) => man::run(&args, Cli::command(), out),
+        Command::Completions(args) => Ok(completions(&args, Cli::command(), out)?),
+        Command::Man(args) => Ok(man(&args, Cli::command(), out)?),
     }
 }
 
@@ -201,7 +200,7 @@ fn counters_folder() -> Option<PathBuf> {
 fn main() -> ExitCode {
     let cli = Cli::parse_from(arguments());
     fastness_pmem::counters::publish_with(counters_folder);
-    let mut out = output::stdout();
+    let mut out = fastness_terminal::stdout();
     let result = run(cli, &mut out).and_then(|outcome| {
         out.flush()?;
         Ok(outcome)

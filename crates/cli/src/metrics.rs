@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use clap::Args;
 use fastness_daemon::{Level, say};
 use fastness_http::{Limits, Page, Server};
+use fastness_terminal::Outcome;
 
 use crate::connect::connect;
 use crate::error::{Context, Result};
-use crate::exit::Outcome;
 
 mod io;
 mod look;

@@ -14,12 +14,11 @@ use fastness_efficiency::pin::{Action, Load, PinRule, Pins, Policy, Refused, Thr
 use fastness_pmem::counters::start_time_of;
 use fastness_pmem::model::ONE_MODULE;
 use fastness_pmem::{cpu_list, cpus_of_node};
+use fastness_terminal::size::{self, short};
+use fastness_terminal::{Outcome, note};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::error::{Context, Result, refuse};
-use crate::exit::Outcome;
-use crate::output::note;
-use crate::size::{self, short};
 use crate::top::{SourceArgs, Sources, interval};
 
 const EXAMPLES: &str = "\

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use fastness_daemon::{ImportStep, ImportWatch, ImportingReport, Level, say};
 use fastness_sync::{Condvar, Mutex, MutexGuard, lock, wait_while_for};
+use fastness_terminal::progress_bar;
 use indicatif::{ProgressBar, ProgressStyle};
-
-use crate::output::progress_bar;
 
 const SHOW_AFTER: Duration = Duration::from_millis(500);
 /// Between two drawings.

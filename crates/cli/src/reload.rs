@@ -4,10 +4,10 @@ use std::io::Write;
 
 use clap::Args;
 use fastness_daemon::Request;
+use fastness_terminal::Outcome;
 
 use crate::connect::ask_all;
 use crate::error::Result;
-use crate::exit::Outcome;
 
 /// Arguments of `fastness reload`.
 #[derive(Debug, Args)]

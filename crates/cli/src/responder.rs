@@ -13,13 +13,11 @@ use fastness_front::{
     Answer, FrontError, Pair, Place, ProtocolKind, Recovery, RegionUse, Report, Request, Service,
     ServiceOptions, TakeUp, ask, inspect,
 };
+use fastness_terminal::{Outcome, fields, note, size};
 
 use crate::connect::print_json;
 use crate::error::{CliError, Result, busy};
-use crate::exit::Outcome;
 use crate::notify::{State, notify};
-use crate::output::{fields, note};
-use crate::size;
 
 /// Files that are named as not being in the directory.
 const FILES_SHOWN: usize = 10;

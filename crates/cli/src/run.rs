@@ -13,14 +13,13 @@ use std::process::{Child, Command};
 use clap::Args;
 use fastness_front::Place;
 use fastness_fuse::own_mounts;
+use fastness_terminal::{Outcome, note};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit, umask};
 
 use crate::error::{CliError, Context, Result, refuse};
-use crate::exit::Outcome;
 use crate::join::Joined;
 use crate::leftovers::signal_leftovers;
-use crate::output::note;
 use crate::passed_on::{NOT_STARTED, PassedOn};
 use crate::preload::Preload;
 use crate::responder::CacheArgs;

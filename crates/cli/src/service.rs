@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use fastness_daemon::{Ending, Level, Node, on_signals, say, speak_as_service};
+use fastness_terminal::Outcome;
 
 use crate::config::{Config, PLACE, PoolPlan};
 use crate::error::{CliError, Result, refuse};
-use crate::exit::Outcome;
 use crate::metrics::{self, Wanted};
 
 mod manager;

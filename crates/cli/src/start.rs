@@ -13,13 +13,11 @@ use fastness_daemon::{
     speaks_as_service,
 };
 use fastness_store::{Consent, ImportOptions, MissingLog, Places, PoolOptions};
+use fastness_terminal::{Outcome, note, size};
 
 use crate::error::{Context, Result, busy};
-use crate::exit::Outcome;
 use crate::notify::{State, notify};
-use crate::output::note;
 use crate::progress::Progress;
-use crate::size;
 
 mod background;
 

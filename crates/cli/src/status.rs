@@ -4,12 +4,11 @@ use std::io::Write;
 
 use clap::Args;
 use fastness_daemon::{JobReport, LogReport, PoolReport, Request};
+use fastness_terminal::size::short;
+use fastness_terminal::{Outcome, fields, note};
 
 use crate::connect::{ask_all, print_json};
 use crate::error::Result;
-use crate::exit::Outcome;
-use crate::output::{fields, note};
-use crate::size::short;
 use crate::table::table;
 
 /// Arguments of `fastness status`.

@@ -10,9 +10,9 @@ use clap::Args;
 use fastness_efficiency::Machine;
 use fastness_efficiency::accounting::{Written, flows};
 use fastness_efficiency::sampler::PERIOD;
+use fastness_terminal::Outcome;
 
 use crate::error::{Result, refuse};
-use crate::exit::Outcome;
 pub(crate) use sources::{SourceArgs, Sources};
 
 const EXAMPLES: &str = "\

@@ -4,13 +4,11 @@ use std::io::{IsTerminal, Write};
 
 use clap::Args;
 use fastness_daemon::{ReceivedReport, Request, SendRequest, StreamReport};
+use fastness_terminal::{Outcome, note, size};
 use fastness_zvol::Token;
 
 use crate::connect::{ask, connect, pool_of};
 use crate::error::{Result, refuse};
-use crate::exit::Outcome;
-use crate::output::note;
-use crate::size;
 
 pub(crate) const SEND: &str = "\
 Examples:

@@ -16,15 +16,13 @@ use fastness_daemon::{
 use fastness_store::{
     Consent, Device, ImportOptions, KindId, Places, Pool, PoolError, PoolState, Property, VdevSpec,
 };
+use fastness_terminal::{Outcome, fields, size};
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::access::AccessArgs;
 use crate::error::{Context, Result, busy, refuse};
-use crate::exit::Outcome;
 use crate::made::Made;
-use crate::output::fields;
 use crate::progress::Progress;
-use crate::size;
 use crate::start::{BoundArgs, listen, running, until_end};
 
 pub(crate) const EXAMPLES: &str = "\

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use fastness_daemon::{
     Address, DatasetReport, PoolReport, Request, ServedReport, absolute, run_dir, volume_of, volume_socket,
 };
+use fastness_terminal::{Outcome, note, size};
 
 use crate::access::AccessArgs;
 use crate::columns::{self, add_ratios};
@@ -13,12 +14,9 @@ use crate::connect::{ask, ask_all, pool_of, print_json};
 use crate::consent::ConsentArgs;
 use crate::dataset::{datasets, of_kind, rollback, snapshot};
 use crate::error::{Result, refuse};
-use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs, Shown};
-use crate::output::note;
 use crate::pool::assignments;
 use crate::pool::list::overcommitted;
-use crate::size;
 use crate::transfer::{ReceiveArgs, SEND, SendArgs, receive, send};
 
 const CREATE: &str = "\

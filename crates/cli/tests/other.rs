@@ -2,6 +2,8 @@
 
 use std::process::{Command, Output};
 
+use fastness_crashcheck_trace::{Header, Region, Writer};
+
 fn fastness(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_fastness")).args(arguments).output().unwrap()
 }
@@ -27,67 +29,36 @@ fn completions_know_the_commands() {
     }
 }
 
+/// The crash tester is a program, too; its tests are those of `crates/crashcheck-cli`.
 #[test]
-fn litmus_files_are_judged() {
+fn the_crash_tester_is_a_command() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../crashcheck/litmus/basics.json");
-    let judged = fastness(&["crashcheck", "litmus", file]);
-    assert!(judged.status.success(), "{judged:?}");
-    let json: serde_json::Value =
-        serde_json::from_str(&stdout(&fastness(&["crashcheck", "litmus", "--json", file]))).unwrap();
-    assert_eq!(json["ok"], true);
+    assert!(fastness(&["crashcheck", "litmus", file]).status.success());
     let missing = fastness(&["crashcheck", "litmus", "/no/such/file"]);
-    assert_eq!(missing.status.code(), Some(3));
+    assert_eq!(missing.status.code(), Some(3), "{missing:?}");
+    let help = stdout(&fastness(&["crashcheck", "run", "--help"]));
+    assert!(help.contains("\n  fastness crashcheck run "), "{help}");
 }
 
+/// What ends the tester's programs if it is killed is started with this program's arguments for that.
 #[test]
-fn traces_are_shown_and_go_to_vinter_and_back() {
-    use fastness_crashcheck_trace::{Event, FenceKind, FlushKind, Header, Kind, Region, Writer};
-
+fn the_guard_of_the_crash_tester_runs_beside_it() {
     let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let region = Region { name: "pm".to_owned(), start: 0x1000, len_bytes: 4096 };
+    let region = Region { name: "pm".to_owned(), start: 0, len_bytes: 64 };
     let header = Header { tool: "test".to_owned(), regions: vec![region], devices: Vec::new() };
-    let mut writer = Writer::new(Vec::new(), &header).unwrap();
-    let store = |address| Kind::Store { address, data: b"hello", is_non_temporal: true, is_atomic64: false };
-    let flush = Kind::Flush { kind: FlushKind::Clwb, address: 0x1080 };
-    for kind in [store(0x1000), store(0x1080), flush, Kind::Fence(FenceKind::Sfence)] {
-        writer.push(&Event::of(kind)).unwrap();
-    }
-    let trace = writer.finish().unwrap();
-    std::fs::write(path("run.trace"), &trace).unwrap();
-    let show = |more: &[&str]| stdout(&fastness(&[&["crashcheck", "trace", "show"], more].concat()));
-    let run = path("run.trace");
-    let text = show(&[&run]);
-    assert!(
-        text.contains("ntstore      0x1000 +5 68656c6c6f") && text.contains("0x1000..0x2000  pm"),
-        "{text}"
-    );
-    let line = show(&[&run, "--line", "0x10bf"]);
-    assert!(
-        !line.contains("0x1000 ") && line.contains("clwb         0x1080") && line.contains("sfence"),
-        "{line}"
-    );
-    let lines: Vec<serde_json::Value> =
-        show(&[&run, "--json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((lines.len(), &lines[2]["address"]), (5, &0x1080.into()));
-    assert_eq!(show(&[&run, "--json", "--from", "1", "--count", "2"]).lines().count(), 3);
-    let ok = |arguments: &[&str]| {
-        let done = fastness(&[&["crashcheck", "trace"], arguments].concat());
-        assert!(done.status.success(), "{done:?}");
-    };
-    ok(&["to-vinter", &run, &path("vinter")]);
-    ok(&["from-vinter", &path("vinter"), &path("again"), "--size", "4096"]);
-    assert!(show(&[&path("again")]).contains("ntstore      0x80 +5"), "relative to the region");
-    assert_eq!(
-        fastness(&["crashcheck", "trace", "to-vinter", &run, &path("vinter")]).status.code(),
-        Some(10)
-    );
-    // What is before a cut is shown, and where the cut is.
-    std::fs::write(path("cut"), &trace[..trace.len() - 30]).unwrap();
-    let cut = fastness(&["crashcheck", "trace", "show", &path("cut")]);
-    assert_eq!(cut.status.code(), Some(6));
-    assert!(String::from_utf8(cut.stderr).unwrap().contains("cut off at offset"));
-    let no_trace =
-        fastness(&["crashcheck", "trace", "show", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
-    assert_eq!(no_trace.status.code(), Some(3));
+    let trace = Writer::new(Vec::new(), &header).unwrap().finish().unwrap();
+    std::fs::write(dir.path().join("empty.trace"), trace).unwrap();
+    // The recovery looks for the guard among the programs that its tester has started.
+    let look = "for _ in 1 2 3 4 5; do for at in /proc/[0-9]*; do grep -qz guard $at/cmdline 2>/dev/null && \
+        grep -q \"^PPid:.$PPID$\" $at/status 2>/dev/null && tr '\\0' ' ' <$at/cmdline >guard && exit; done; \
+        sleep 1; done";
+    std::fs::write(dir.path().join("look.sh"), look).unwrap();
+    let mut tester = Command::new(env!("CARGO_BIN_EXE_fastness"));
+    tester.args(["crashcheck", "analyze", "empty.trace", "--recover", "sh look.sh"]);
+    let done = tester.current_dir(dir.path()).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(!said.contains("unrecognized"), "{said}");
+    let guard = std::fs::read_to_string(dir.path().join("guard")).unwrap_or_default();
+    assert!(guard.ends_with("crashcheck guard "), "{guard:?}, {said}");
 }

@@ -110,25 +110,32 @@ fn units_leave_mounts_where_others_see_them() {
     }
 }
 
-#[test]
-fn what_the_package_takes_from_here_is_there() {
-    let manifest = fs::read_to_string(root().join("crates/cli/Cargo.toml")).unwrap();
-    let manifest: toml::Table = manifest.parse().unwrap();
-    let deb = &manifest["package"]["metadata"]["deb"];
+/// What a package is made of: where each file comes from, and where it goes.
+fn assets(of_crate: &str, deb: &toml::Value) -> Vec<String> {
     let assets = deb["assets"].as_array().unwrap();
-    let sources: Vec<_> = assets.iter().map(|asset| asset[0].as_str().unwrap()).collect();
-    let here: Vec<_> = sources.iter().filter(|source| !source.starts_with("target/")).collect();
-    assert!(here.len() >= 3, "{sources:?}");
-    for source in here {
-        assert!(root().join("crates/cli").join(source).is_file(), "{source}");
+    let from_here = assets.iter().map(|asset| asset[0].as_str().unwrap());
+    for source in from_here.filter(|source| !source.starts_with("target/")) {
+        let path = root().join("crates").join(of_crate).join(source.trim_end_matches("/*"));
+        assert!(if source.ends_with("/*") { path.is_dir() } else { path.is_file() }, "{source}");
     }
-    for installed in ["usr/bin/", "usr/lib/fastness/", "etc/fastness/config.toml", "usr/sbin/mount.fastness"]
-    {
-        assert!(assets.iter().any(|asset| asset[1].as_str() == Some(installed)), "{installed}");
+    assets.iter().map(|asset| asset[1].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn what_the_packages_take_from_here_is_there() {
+    let deb = |of_crate: &str| {
+        let manifest = fs::read_to_string(root().join("crates").join(of_crate).join("Cargo.toml")).unwrap();
+        manifest.parse::<toml::Table>().unwrap()["package"]["metadata"]["deb"].clone()
+    };
+    let program = deb("cli");
+    let installed = assets("cli", &program);
+    for file in ["usr/bin/", "usr/lib/fastness/", "etc/fastness/config.toml", "usr/sbin/mount.fastness"] {
+        assert!(installed.iter().any(|path| path == file), "{file}");
     }
-    assert_eq!(
-        deb["systemd-units"][0]["start"].as_bool(),
-        Some(false),
-        "nothing runs before it is configured"
-    );
+    let is_started = program["systemd-units"][0]["start"].as_bool();
+    assert_eq!(is_started, Some(false), "nothing runs before it is configured");
+    let tester = assets("crashcheck-cli", &deb("crashcheck-cli"));
+    for file in ["usr/bin/", "usr/lib/fastness/", "usr/include/", "usr/lib/fastness/scripts/"] {
+        assert!(tester.iter().any(|path| path == file), "{file}");
+    }
 }

@@ -31,10 +31,10 @@ int main(int argc, char **argv) {
     k->a = k->b = 100;
     persist(&k->a, 8);
     persist(&k->b, 8);
-    checkpoint(0);
+    crashcheck_checkpoint(0);
     move(k, 30);
-    checkpoint(1);
+    crashcheck_checkpoint(1);
     move(k, 50);
-    checkpoint(2);
+    crashcheck_checkpoint(2);
     return 0;
 }

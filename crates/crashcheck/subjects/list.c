@@ -27,7 +27,7 @@ int main(int argc, char **argv) {
         }
         return 0;
     }
-    checkpoint(0);
-    for (long n = 1; n <= 3; n++) { push(l, n * 11); checkpoint(n); }
+    crashcheck_checkpoint(0);
+    for (long n = 1; n <= 3; n++) { push(l, n * 11); crashcheck_checkpoint(n); }
     return 0;
 }

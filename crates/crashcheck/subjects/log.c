@@ -24,7 +24,7 @@ int main(int argc, char **argv) {
         for (uint64_t n = 0; n < l->count && n < 64; n++) printf("%.64s\n", l->records[n]);
         return 0;
     }
-    checkpoint(0);
-    for (long n = 1; n <= 4; n++) { append(l, n); checkpoint(n); }
+    crashcheck_checkpoint(0);
+    for (long n = 1; n <= 4; n++) { append(l, n); crashcheck_checkpoint(n); }
     return 0;
 }

@@ -37,11 +37,11 @@ int main(int argc, char **argv) {
     if (pthread_create(&writer, 0, write_letters, 0) != 0) return 2;
     for (int i = 0; i < LETTERS; i++) {
         while (handed_over < i + 1) {}
-        checkpoint(i);
+        crashcheck_checkpoint(i);
         box[i].is_delivered = 1;
         flush(&box[i].is_delivered, 8);
         if (BUG != 3) fence();
-        checkpoint(i + 1);
+        crashcheck_checkpoint(i + 1);
         delivered = i + 1;
     }
     return pthread_join(writer, 0);

@@ -1,4 +1,5 @@
-// What the programs under test share: a file that is persistent memory, and messages to the tracer.
+// What the programs under test share: a file that is persistent memory.
+#include "../include/crashcheck.h"
 #include <emmintrin.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -25,13 +26,3 @@ static void flush(const void *at, size_t len) {
 }
 static void fence(void) { _mm_sfence(); }
 static void persist(const void *at, size_t len) { flush(at, len); fence(); }
-
-// One operation has ended: does nothing outside of the tracer.
-static void checkpoint(long number) {
-    asm volatile("nopl 0x7a5c0001(%%rax,%%rax,1)" ::"D"(3L), "S"(number) : "memory");
-}
-
-// Lines of the log of operations (docs/crashcheck.md): does nothing outside of the tracer.
-static inline void operations(const char *lines, size_t len) {
-    asm volatile("nopl 0x7a5c0001(%%rax,%%rax,1)" ::"D"(4L), "S"(lines), "d"(len) : "memory");
-}

@@ -15,12 +15,12 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "show") == 0) {
         pmemlog_walk(log, 0, print, 0);
     } else {
-        checkpoint(0);
+        crashcheck_checkpoint(0);
         for (long n = 1; n <= 3; n++) {
             char record[128];
             int len = snprintf(record, sizeof record, "record %ld, which is longer than one line: %060ld\n", n, n);
             if (pmemlog_append(log, record, len)) { perror("pmemlog_append"); return 1; }
-            checkpoint(n);
+            crashcheck_checkpoint(n);
         }
     }
     pmemlog_close(log);

@@ -19,7 +19,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "show") == 0) {
         printf("%lu %lu\n", root->a, root->b);
     } else {
-        checkpoint(0);
+        crashcheck_checkpoint(0);
         for (long n = 1; n <= 2; n++) {
             TX_BEGIN(pool) {
                 if (BUG != 1) pmemobj_tx_add_range(oid, 0, 8);              // BUG 1: not in the undo log
@@ -27,7 +27,7 @@ int main(int argc, char **argv) {
                 root->a += n;
                 root->b += n;
             } TX_END
-            checkpoint(n);
+            crashcheck_checkpoint(n);
         }
     }
     pmemobj_close(pool);

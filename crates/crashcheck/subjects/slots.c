@@ -22,10 +22,10 @@ int main(int argc, char **argv) {
         return 0;
     }
     update(s, 'a');
-    checkpoint(0);
+    crashcheck_checkpoint(0);
     update(s, 'b');
-    checkpoint(1);
+    crashcheck_checkpoint(1);
     update(s, 'c');
-    checkpoint(2);
+    crashcheck_checkpoint(2);
     return 0;
 }

@@ -9,7 +9,7 @@ const ASKS: &[&str] = &[
     // The engine hands our own errors back as I/O errors.
     "crates/pool/src/metadata/engine_error.rs",
     // `std::io::Write` and `msync` have no other way to say so.
-    "crates/cli/src/output.rs",
+    "crates/terminal/src/output.rs",
     "crates/pmem/src/error.rs",
     // What a handler keeps during a replay.
     "crates/store/src/handler.rs",

@@ -43,6 +43,8 @@ const LAYERS: &[(&str, u32)] = &[
     // Part of what `crashcheck` speaks to; runs in the guest.
     ("fastness-crashcheck-agent", 5),
     ("fastness-crashcheck", 6),
+    ("fastness-terminal", 1),
+    ("fastness-crashcheck-cli", 7),
     ("fastness-efficiency", 6),
     // A program of its own, under another licence: nothing depends on it.
     ("fastness-crashcheck-tracer", 6),

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use fastness_terminal::size;
 
 use crate::access::AccessArgs;
-use crate::size;
 
 /// What writes do while the log is full and the origin takes nothing.
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -4,12 +4,10 @@ use std::io::Write;
 use std::time::Duration;
 
 use fastness_front::block::Report;
+use fastness_terminal::{Outcome, fields, size};
 
 use crate::connect::print_json;
 use crate::error::Result;
-use crate::exit::Outcome;
-use crate::output::fields;
-use crate::size;
 
 /// Shows a report; the outcome says whether somebody has to do something.
 pub(crate) fn print(out: &mut dyn Write, is_json: bool, report: &Report) -> Result<Outcome> {

@@ -170,7 +170,7 @@ impl<'t, 'i> Keys<'t, 'i> {
     pub(super) fn size(&mut self, source: &mut Source<'_>, key: &'static str) -> Option<u64> {
         let must = "a size, such as 1048576 or \"256M\"";
         let size = |value: &DeValue<'_>| match value.as_str() {
-            Some(text) => crate::size::parse(text).ok(),
+            Some(text) => fastness_terminal::size::parse(text).ok(),
             None => integer(value).and_then(|number| number.try_into().ok()),
         };
         self.value(source, key, must, size).map(|(size, _)| size)

@@ -1,12 +1,12 @@
 //! Runs the command that is measured.
 
+use fastness_terminal::note;
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::error::Result;
-use crate::output::note;
 use crate::passed_on::{NOT_STARTED, PassedOn};
 
 /// Runs a command to its end, and returns its exit code. What it prints goes to standard error, since the

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use fastness_efficiency::{ByteSource, Counted, External, IdleRule, Machine, Meter};
+use fastness_terminal::size;
 
 use crate::error::{Context, Result};
-use crate::size;
 
 /// How to measure.
 #[derive(Debug, Args)]

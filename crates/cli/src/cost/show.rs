@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use fastness_efficiency::{Report, RunCost};
+use fastness_terminal::fields;
 
-use crate::output::fields;
 use crate::table::table;
 
 /// Stolen time from this share of the CPUs on is worth a word.

@@ -7,11 +7,10 @@ use clap::{Args, ValueEnum};
 use fastness_pmem::{OpenOptions as RegionOptions, REGION_ALIGN_BYTES, Region};
 use fastness_pmlog::{CreateOptions, RecordLog};
 use fastness_prb::{Alignment, ChecksumKind};
+use fastness_terminal::{Outcome, size};
 
 use crate::error::{Context, Result, refuse};
-use crate::exit::Outcome;
 use crate::log::report;
-use crate::size;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -7,12 +7,11 @@ use clap::Args;
 use fastness_pmem::PmRange;
 use fastness_pmlog::{ChunkSurvey, EntrySurvey, FormatError, HeaderSlot, Superblock, Survey};
 use fastness_prb::HdlHeader;
+use fastness_terminal::{Outcome, size};
 use serde_json::{Value, json};
 
 use crate::error::{Result, refuse};
-use crate::exit::Outcome;
 use crate::log::{open_region, pool, report};
-use crate::size;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -5,12 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fastness_pmlog::{LogMedium, Survey};
+use fastness_terminal::{Outcome, fields, note};
 use serde_json::json;
 
 use crate::error::Result;
-use crate::exit::Outcome;
 use crate::log::{open_region, report};
-use crate::output::{fields, note};
 
 /// Arguments of `fastness log info`.
 #[derive(Debug, Args)]

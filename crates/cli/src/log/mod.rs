@@ -14,9 +14,9 @@ use std::path::Path;
 
 use clap::Subcommand;
 use fastness_pmem::{OpenOptions as RegionOptions, PmRange, Region};
+use fastness_terminal::Outcome;
 
 use crate::error::{Context, Result};
-use crate::exit::Outcome;
 
 /// Commands on a log.
 #[derive(Debug, Subcommand)]

@@ -8,14 +8,13 @@ use fastness_daemon::{LogCauseReport, PoolReport, Request};
 use fastness_lwb::Found;
 use fastness_store::survey::{ChunkFound, DryClaim, LogSurvey, RegionsFound, record};
 use fastness_store::{Consent, Local, LogImportStep, Places};
+use fastness_terminal::size::short;
+use fastness_terminal::{Outcome, fields, note};
 use serde_json::json;
 
 use crate::connect::{ask_all, print_json};
 use crate::error::{Result, refuse};
-use crate::exit::Outcome;
 use crate::offline;
-use crate::output::{fields, note};
-use crate::size::short;
 use crate::table::table;
 
 pub(super) const SHOW: &str = "\

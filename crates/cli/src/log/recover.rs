@@ -7,12 +7,11 @@ use clap::Args;
 use fastness_pmem::PmRange;
 use fastness_pmlog::{OpenOptions, RecordId, RecordLog, Recovery};
 use fastness_prb::OnLoss;
+use fastness_terminal::{Outcome, fields, note};
 
 use crate::content::{self, Content};
 use crate::error::{Context, Result};
-use crate::exit::Outcome;
 use crate::log::open_region;
-use crate::output::{fields, note};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

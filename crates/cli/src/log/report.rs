@@ -4,10 +4,8 @@ use std::io::{self, Write};
 
 use fastness_pmem::{Durability, RegionInfo, RegionKind};
 use fastness_pmlog::Geometry;
+use fastness_terminal::{fields, size};
 use serde_json::{Value, json};
-
-use crate::output::fields;
-use crate::size;
 
 /// The region's kind, its chunks, and what survives a crash.
 pub(super) fn region(out: &mut dyn Write, info: &RegionInfo, geometry: &Geometry) -> io::Result<()> {

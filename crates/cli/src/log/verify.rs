@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use clap::Args;
 use fastness_base::AnyError;
 use fastness_pmlog::{ErrorKind, OpenOptions, RecordLog, Survey};
+use fastness_terminal::Outcome;
 
 use crate::error::Result;
-use crate::exit::Outcome;
 use crate::log::{open_region, pool};
 
 /// Arguments of `fastness log verify`.

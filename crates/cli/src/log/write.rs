@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use fastness_pmem::PmRange;
 use fastness_pmlog::{OpenOptions, RecordLog};
+use fastness_terminal::{Outcome, note, size};
 
+use crate::content;
 use crate::error::{Context, Result, refuse};
-use crate::exit::Outcome;
 use crate::log::open_region;
-use crate::output::note;
-use crate::{content, size};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

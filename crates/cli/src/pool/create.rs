@@ -10,12 +10,11 @@ use fastness_daemon::{
     control_socket, open_vdevs, run_dir, split_regions,
 };
 use fastness_store::{Consent, Device, ImportOptions, Pool, PoolError, Property, is_user_property};
+use fastness_terminal::{Outcome, size};
 
 use crate::error::{CliError, Context, Result, refuse};
-use crate::exit::Outcome;
 use crate::made::Made;
 use crate::pool::{PmArgs, assignments, list, vdevs};
-use crate::size;
 use crate::start::{BoundArgs, Import};
 
 pub(super) const EXAMPLES: &str = "\

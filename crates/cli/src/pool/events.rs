@@ -5,10 +5,10 @@ use std::io::Write;
 use clap::Args;
 use fastness_base::Moment;
 use fastness_daemon::{EventReport, PoolReport, Request};
+use fastness_terminal::Outcome;
 
 use crate::connect::{ask_all, print_json};
 use crate::error::Result;
-use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs};
 
 /// Arguments of `fastness pool events`.

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fastness_daemon::{Found, PoolReport, Request, absolute, all_known_devices, scan};
 use fastness_store::Consent;
+use fastness_terminal::{Outcome, note};
 
 use crate::connect::{ask_all, print_json};
 use crate::error::{Context, Result};
-use crate::exit::Outcome;
-use crate::output::note;
 use crate::pool::list;
 use crate::start::{BoundArgs, Import, refuse_running};
 use crate::table::table;

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fastness_daemon::clear_labels;
+use fastness_terminal::Outcome;
 
 use crate::error::Result;
-use crate::exit::Outcome;
 
 pub(super) const MORE: &str = "\
 Only the labels are overwritten, nothing else; `pool import -D` does not find the pool after that. A region of a log in

@@ -4,13 +4,12 @@ use std::io::Write;
 
 use clap::Args;
 use fastness_daemon::{DamagedReport, DeviceReport, PoolReport, RegionReport, Request};
+use fastness_terminal::size::short;
+use fastness_terminal::{Outcome, fields, note};
 
 use crate::connect::{ask_all, print_json};
 use crate::error::Result;
-use crate::exit::Outcome;
 use crate::listing::{Cell, Listing, ListingArgs};
-use crate::output::{fields, note};
-use crate::size::short;
 use crate::status::{job, log, outcome};
 use crate::table::table;
 

@@ -16,13 +16,12 @@ use std::io::Write;
 
 use clap::{Args, Subcommand};
 use fastness_daemon::{CheckReport, DatasetReport, JobReport, PmUse, Request};
+use fastness_terminal::size::{self, short};
+use fastness_terminal::{Outcome, fields, note};
 
 use crate::connect::{ask, follow, only_pool, print_json};
 use crate::consent::ConsentArgs;
 use crate::error::{Result, refuse};
-use crate::exit::Outcome;
-use crate::output::{fields, note};
-use crate::size::{self, short};
 use crate::status::job;
 
 const SCRUB: &str = "\

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use clap::Args;
 use fastness_daemon::{PropertyReport, Request};
+use fastness_terminal::Outcome;
 
 use crate::connect::{ask, print_json};
 use crate::error::{Result, refuse};
-use crate::exit::Outcome;
 use crate::listing::{ListingArgs, Value, values};
 use crate::pool::{assignments_first, done};
 

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use clap::Args;
 use fastness_daemon::{JobReport, Request};
+use fastness_terminal::Outcome;
 
 use crate::connect::ask;
 use crate::error::Result;
-use crate::exit::Outcome;
 use crate::pool::long;
 use crate::status::job;
 

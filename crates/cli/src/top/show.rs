@@ -4,11 +4,11 @@ use std::io::Write;
 
 use fastness_efficiency::accounting::{Flow, Source, totals_by_region};
 use fastness_efficiency::sampler::Tally;
+use fastness_terminal::size::short;
 use serde::Serialize;
 
 use super::Sources;
 use crate::error::Result;
-use crate::size::short;
 use crate::table::table as print;
 
 const COLUMNS: [(&str, bool); 8] = [

@@ -11,10 +11,10 @@ use fastness_efficiency::Machine;
 use fastness_efficiency::accounting::{Written, exact, known_regions};
 use fastness_efficiency::sampler::{SampleError, Sampler, SamplerOptions, Tally, Target};
 use fastness_pmem::counters::{Published, read_all};
+use fastness_terminal::note;
 
 use super::default_period;
 use crate::error::{Context, Result, gone};
-use crate::output::note;
 
 /// Which figures are taken.
 #[derive(Debug, Clone, Copy, Args)]

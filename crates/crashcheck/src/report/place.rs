@@ -59,7 +59,7 @@ pub(super) fn chain(at: &str) -> String {
     let from = frames.iter().position(|frame| !is_helper(frame)).unwrap_or(0);
     let names: Vec<String> = frames[from..].iter().filter_map(|frame| named(frame)).collect();
     match in_file(at) {
-        Some(file) => format!("in {}", file_name(file)),
+        Some(file) => format!("code in {}", file_name(file)),
         None if names.is_empty() => at.to_owned(),
         None => names.join(" in "),
     }
@@ -99,7 +99,7 @@ pub(crate) fn is_library(file: &str) -> bool {
 /// The file and the place in it, `libdb.so+0x12`, of an instruction in a file without symbols.
 fn in_file(place: &str) -> Option<&str> {
     let after_address = || place.split_once(' ').filter(|(address, _)| address.starts_with("0x"));
-    place.strip_prefix("in ").or_else(|| after_address()?.1.strip_prefix("in "))
+    place.strip_prefix("code in ").or_else(|| after_address()?.1.strip_prefix("in "))
 }
 
 fn file_name(file: &str) -> &str {
@@ -118,7 +118,7 @@ fn frames(at: &str) -> Vec<&str> {
 /// Without the distance from the beginning of the function, which changes with each build.
 fn named(frame: &str) -> Option<String> {
     if let Some(file) = in_file(frame) {
-        return Some(format!("in {}", if is_helper(frame) { file_name(file) } else { file }));
+        return Some(format!("code in {}", if is_helper(frame) { file_name(file) } else { file }));
     }
     let function = function(frame);
     let rest = &frame[function.len()..];
@@ -159,10 +159,10 @@ mod tests {
         // Without symbols.
         assert_eq!(of("0x5555", &[]), "0x5555");
         // The place in a file is the same in each run, that in memory is not.
-        assert_eq!(of("0x7f5555 in libdb.so+0x12", &["0x6 main (a.c:1)"]), "in libdb.so+0x12");
+        assert_eq!(of("0x7f5555 in libdb.so+0x12", &["0x6 main (a.c:1)"]), "code in libdb.so+0x12");
         assert_eq!(of("0x7f5555 in libc.so.6+0x12", &["0x6 main (a.c:1)"]), "main (a.c:1)");
-        assert_eq!(of("0x7f5555 in libc.so.6+0x12", &["0x6"]), "in libc.so.6");
-        assert!(is_helper("in libc.so.6") && !is_helper("in libdb.so+0x12"));
+        assert_eq!(of("0x7f5555 in libc.so.6+0x12", &["0x6"]), "code in libc.so.6");
+        assert!(is_helper("code in libc.so.6") && !is_helper("code in libdb.so+0x12"));
         assert_eq!(of("an unknown instruction", &[]), "an unknown instruction");
         assert_eq!(of("0x5 .cold", &[]), "0x5 .cold");
     }
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(names(inlined)[3..6], ["flush", "pm.h:24", "pm.h"]);
         assert_eq!(chain("0xff nova_flush.isra.0+0x12 [nova]"), "nova_flush [nova]");
         assert_eq!(names("0xff nova_flush+0x12 [nova]"), ["nova_flush", "[nova]"]);
-        assert_eq!(chain("0x7f00 in libpmemobj.so.1+0x90"), "in libpmemobj.so.1");
+        assert_eq!(chain("0x7f00 in libpmemobj.so.1+0x90"), "code in libpmemobj.so.1");
         assert!(names("0x7f00 in libpmemobj.so.1+0x90").contains(&"libpmemobj.so.1"));
         for at in ["0x7f00", "an unknown instruction", "0x5 memcpy"] {
             assert_eq!(chain(at), at.trim_start_matches("0x5 "));

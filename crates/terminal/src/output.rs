@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Standard output, buffered; commands that acknowledge flush after each line.
-pub(crate) fn stdout() -> impl Write {
+pub fn stdout() -> impl Write {
     BufWriter::with_capacity(64 << 10, Output(io::stdout()))
 }
 
@@ -15,15 +15,16 @@ pub(crate) fn stdout() -> impl Write {
 struct ReaderGone;
 
 /// The error is that of standard output whose reader has closed it.
-pub(crate) fn is_reader_gone(error: &io::Error) -> bool {
+pub fn is_reader_gone(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<ReaderGone>())
 }
 
-/// Marks the closed pipe of standard output, so that it is not confused with another closed pipe (such as a
-/// process that was killed).
+/// Standard output, whose closed pipe is marked.
 struct Output<W>(W);
 
-pub(crate) fn marked(error: io::Error) -> io::Error {
+/// Marks the closed pipe of standard output, so that it is not confused with another closed pipe (such as a
+/// process that was killed).
+pub fn marked(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, ReaderGone),
         _ => error,
@@ -41,18 +42,18 @@ impl<W: Write> Write for Output<W> {
 }
 
 /// Prints a line to standard error, if that is still open.
-pub(crate) fn note(text: impl std::fmt::Display) {
+pub fn note(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// A progress bar, shown on a terminal only.
-pub(crate) fn progress_bar(template: &str) -> ProgressBar {
+pub fn progress_bar(template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("a template that is right");
     ProgressBar::new(0).with_style(style)
 }
 
 /// Lines of name and value, aligned.
-pub(crate) fn fields(out: &mut dyn Write, rows: &[(&str, String)]) -> io::Result<()> {
+pub fn fields(out: &mut dyn Write, rows: &[(&str, String)]) -> io::Result<()> {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, value) in rows {
         writeln!(out, "{name:width$}  {value}")?;

@@ -14,20 +14,19 @@ use fastness_crashcheck::symbols::KernelSymbols;
 use fastness_crashcheck::tracer::Programs;
 use fastness_crashcheck_workload::Workload;
 use fastness_crashcheck_workload::ace::{FileSet, Sequences};
+use fastness_terminal::{Outcome, note};
 
-use super::fuzz::{LoopArgs, Replay, Task};
-use super::machine::MachineArgs;
-use super::options::{BudgetArgs, HintArgs, ImageArgs, Subject, threads};
-use super::progress::Progress;
-use super::report::{self, OutputArgs, ShowArgs};
-use super::work;
 use crate::error::{Context, Result, refuse};
-use crate::exit::Outcome;
-use crate::output::note;
+use crate::fuzz::{LoopArgs, Replay, Task};
+use crate::machine::MachineArgs;
+use crate::options::{BudgetArgs, HintArgs, ImageArgs, Subject, threads};
+use crate::progress::Progress;
+use crate::report::{self, OutputArgs, ShowArgs};
+use crate::work::{self, Program};
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
-  scripts/install-qemu && scripts/crash-guest && cargo build --release
+  scripts/install-qemu && scripts/crash-guest
   fastness crashcheck fs ext4-dax                           the 18 tests, and a table
   fastness crashcheck fs ext4-dax xfs-dax --test hello-world --test append -o out
   fastness crashcheck fs ext4-dax --fuzz --budget 3600      workloads that change at random; kernel code that is new leads the way
@@ -42,7 +41,7 @@ const IMAGES_PER_GUEST: usize = 1000;
 
 /// Arguments of `crashcheck fs`.
 #[derive(Debug, Args)]
-pub(crate) struct FsArgs {
+pub struct FsArgs {
     /// Names in the suite; in the built-in one: ext4-dax, xfs-dax, ext4-journal-on-pm, xfs-log-on-pm
     #[arg(required_unless_present = "print_suite", value_name = "FILE-SYSTEM")]
     systems: Vec<String>,
@@ -99,7 +98,7 @@ pub(crate) struct FsArgs {
     images: ImageArgs,
 }
 
-pub(super) fn run(args: FsArgs, out: &mut dyn Write) -> Result<Outcome> {
+pub(crate) fn run(args: FsArgs, program: &Program, out: &mut dyn Write) -> Result<Outcome> {
     if let Some(folder) = &args.print_suite {
         writeln!(out, "wrote {}", Suite::print(folder)?.display())?;
         return Ok(Outcome::Clean);
@@ -114,7 +113,7 @@ pub(super) fn run(args: FsArgs, out: &mut dyn Write) -> Result<Outcome> {
     let plugin = std::path::absolute(programs.find_plugin()?)?;
     args.output.make()?;
     // First: the snapshot is made by a guest.
-    let work = work::begin()?;
+    let work = work::begin(program)?;
     let snapshot = args.machine.boot(&suite, &systems)?;
     let symbols = symbols(&snapshot, args.output.folder())?;
     let threads = args.jobs.unwrap_or_else(|| snapshot.config().at_a_time(threads()));

@@ -10,25 +10,25 @@ use fastness_crashcheck::explain::{ExplainedLine, Kept, Pending, Store, explain,
 use fastness_crashcheck::generate::{Layout, Outline};
 use fastness_crashcheck::image::Image;
 use fastness_crashcheck::trace::open_trace;
+use fastness_terminal::Outcome;
 
-use super::options::{ImageArgs, Subject, SymbolArgs, Symbols};
 use crate::error::{Context, Result, refuse};
-use crate::exit::Outcome;
+use crate::options::{ImageArgs, Subject, SymbolArgs, Symbols};
 
-pub(super) const EXPLAIN_EXAMPLES: &str = "\
+pub(crate) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   fastness crashcheck explain run.trace images/0c1b2a3f.../pm0 --at 1234
 Says of each store that was pending there whether the image has it. --at is a failure point of the image (index.json of
 `crashcheck images`, or a report). With several regions, name their files in the order of the trace.";
 
-pub(super) const STATE_EXAMPLES: &str = "\
+pub(crate) const STATE_EXAMPLES: &str = "\
 Examples:
   fastness crashcheck trace state run.trace --at 1234
   fastness crashcheck trace state run.trace                  what is not durable at the end";
 
 /// Arguments of `crashcheck explain`.
 #[derive(Debug, Args)]
-pub(crate) struct ExplainArgs {
+pub struct ExplainArgs {
     trace: PathBuf,
     /// The crash image: a file for each region
     #[arg(required = true, value_name = "IMAGE")]
@@ -44,7 +44,7 @@ pub(crate) struct ExplainArgs {
 
 /// Arguments of `trace state`.
 #[derive(Debug, Args)]
-pub(crate) struct StateArgs {
+pub struct StateArgs {
     trace: PathBuf,
     /// Number of the first event that has not happened yet; default: the end of the trace
     #[arg(long, value_name = "EVENT")]
@@ -60,7 +60,7 @@ fn pending(trace: &Path, machine: &ImageArgs, at: u64) -> Result<Pending> {
     Ok(pending_at(&mut open_trace(trace)?, options.config, options.memory_max_bytes, at)?)
 }
 
-pub(super) fn run(args: ExplainArgs, out: &mut dyn Write) -> Result<Outcome> {
+pub(crate) fn run(args: ExplainArgs, out: &mut dyn Write) -> Result<Outcome> {
     let symbols = args.symbols.read()?;
     let pending = pending(&args.trace, &args.machine, args.at)?;
     let layout = pending.replay.layout().clone();
@@ -83,7 +83,7 @@ pub(super) fn run(args: ExplainArgs, out: &mut dyn Write) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-pub(super) fn state(args: StateArgs, out: &mut dyn Write) -> Result<Outcome> {
+pub(crate) fn state(args: StateArgs, out: &mut dyn Write) -> Result<Outcome> {
     let symbols = args.symbols.read()?;
     let pending = pending(&args.trace, &args.machine, args.at.unwrap_or(u64::MAX))?;
     let layout = pending.replay.layout().clone();

@@ -1,4 +1,4 @@
-//! `fastness crashcheck` on traces that are there: what needs no QEMU.
+//! The program `crashcheck` on traces that are there: what needs no QEMU.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use fastness_pm_model::{Op, Trace};
 use serde_json::Value;
 use tempfile::TempDir;
 
-fn fastness(dir: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_fastness")).args(arguments).current_dir(dir).output().unwrap()
+fn crashcheck(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_crashcheck")).args(arguments).current_dir(dir).output().unwrap()
 }
 
 fn stdout(output: &Output) -> String {
@@ -49,7 +49,7 @@ fn traced(has_flush: bool) -> TempDir {
 #[test]
 fn a_correct_trace_is_ok() {
     let dir = traced(true);
-    let done = fastness(dir.path(), &["crashcheck", "analyze", "journal.trace", "--recover", RECOVER]);
+    let done = crashcheck(dir.path(), &["analyze", "journal.trace", "--recover", RECOVER]);
     assert!(done.status.success(), "{done:?}");
     assert!(stdout(&done).ends_with("\njournal: ok\n"), "{}", stdout(&done));
 }
@@ -57,8 +57,8 @@ fn a_correct_trace_is_ok() {
 #[test]
 fn a_missing_flush_is_found_reported_and_explained() {
     let dir = traced(false);
-    let arguments = ["crashcheck", "analyze", "journal.trace", "--recover", RECOVER, "-o", "out"];
-    let done = fastness(dir.path(), &arguments);
+    let arguments = ["analyze", "journal.trace", "--recover", RECOVER, "-o", "out"];
+    let done = crashcheck(dir.path(), &arguments);
     assert_eq!(done.status.code(), Some(1), "{done:?}");
     for part in ["-entry 7\n", "+entry 0\n", "lost  event 1 store 0x40", "line 0x40 of pm, never flushed"] {
         assert!(stdout(&done).contains(part), "no {part:?} in\n{}", stdout(&done));
@@ -70,7 +70,7 @@ fn a_missing_flush_is_found_reported_and_explained() {
     let page = std::fs::read_to_string(dir.path().join("out/journal.html")).unwrap();
     assert!(page.contains(image) && !page.contains("http"), "a page that needs nothing else");
 
-    let again = fastness(dir.path(), &["crashcheck", "report", "out/journal.json", "--junit", "junit.xml"]);
+    let again = crashcheck(dir.path(), &["report", "out/journal.json", "--junit", "junit.xml"]);
     assert_eq!((again.status.code(), stdout(&again)), (Some(1), stdout(&done)));
     assert!(std::fs::read_to_string(dir.path().join("junit.xml")).unwrap().contains("failures=\"1\""));
     assert_eq!(
@@ -79,8 +79,9 @@ fn a_missing_flush_is_found_reported_and_explained() {
     );
     // Two tests with one bug have one cause: the second is a line.
     std::fs::copy(dir.path().join("out/journal.json"), dir.path().join("out/other.json")).unwrap();
-    let both = ["crashcheck", "report", "out/journal.json", "out/other.json", "--causes", "causes.json"];
-    let (few, all) = (fastness(dir.path(), &both), fastness(dir.path(), &[&both[..], &["--all"]].concat()));
+    let both = ["report", "out/journal.json", "out/other.json", "--causes", "causes.json"];
+    let (few, all) =
+        (crashcheck(dir.path(), &both), crashcheck(dir.path(), &[&both[..], &["--all"]].concat()));
     let in_full = |done: &Output| stdout(done).matches("lost  event 1 store 0x40").count();
     assert_eq!((few.status.code(), in_full(&few), in_full(&all)), (Some(1), 1, 2), "{few:?}");
     assert!(stdout(&few).starts_with("1 cause, shown by 2 crashes:\n"), "{}", stdout(&few));
@@ -88,16 +89,16 @@ fn a_missing_flush_is_found_reported_and_explained() {
     let causes: Value = serde_json::from_str(&causes).unwrap();
     assert_eq!(causes[0]["witnesses"].as_array().unwrap().len(), 2);
 
-    let images = fastness(dir.path(), &["crashcheck", "images", "journal.trace", "-o", "images"]);
+    let images = crashcheck(dir.path(), &["images", "journal.trace", "-o", "images"]);
     assert!(images.status.success() && stdout(&images).contains("failure points"), "{images:?}");
     let file: PathBuf = ["images", image, "pm0"].iter().collect();
-    let arguments = ["crashcheck", "explain", "journal.trace", file.to_str().unwrap(), "--at", &event];
-    let explained = fastness(dir.path(), &arguments);
+    let arguments = ["explain", "journal.trace", file.to_str().unwrap(), "--at", &event];
+    let explained = crashcheck(dir.path(), &arguments);
     assert!(stdout(&explained).contains("lost  event 1 store 0x40"), "{explained:?}");
-    let elsewhere = fastness(dir.path(), &[&arguments[..4], &["--at", "1"]].concat());
+    let elsewhere = crashcheck(dir.path(), &[&arguments[..3], &["--at", "1"]].concat());
     assert_eq!(elsewhere.status.code(), Some(3), "{elsewhere:?}");
 
-    let state = fastness(dir.path(), &["crashcheck", "trace", "state", "journal.trace", "--at", &event]);
+    let state = crashcheck(dir.path(), &["trace", "state", "journal.trace", "--at", &event]);
     assert!(stdout(&state).contains("event 1 store 0x40"), "{state:?}");
 }
 
@@ -105,7 +106,7 @@ fn a_missing_flush_is_found_reported_and_explained() {
 fn what_cannot_be_done_is_said_and_is_no_finding() {
     let dir = traced(true);
     let analyze = |trace: &str, recover: &str| {
-        let done = fastness(dir.path(), &["crashcheck", "analyze", trace, "--recover", recover]);
+        let done = crashcheck(dir.path(), &["analyze", trace, "--recover", recover]);
         (done.status.code(), stderr(&done))
     };
     let (code, said) = analyze("journal.trace", "/no/such/program {pm}");
@@ -119,11 +120,11 @@ fn what_cannot_be_done_is_said_and_is_no_finding() {
     let (code, said) = analyze("cut.trace", RECOVER);
     assert!(code == Some(6) && said.contains("cut off"), "{code:?} {said}");
     std::fs::write(dir.path().join("old.json"), "{\"version\": 7}").unwrap();
-    let old = fastness(dir.path(), &["crashcheck", "report", "old.json"]);
+    let old = crashcheck(dir.path(), &["report", "old.json"]);
     assert_eq!(old.status.code(), Some(3), "{old:?}");
-    let mixed = fastness(dir.path(), &["crashcheck", "run", "some.toml", "--prefix"]);
+    let mixed = crashcheck(dir.path(), &["run", "some.toml", "--prefix"]);
     assert_eq!(mixed.status.code(), Some(2), "{mixed:?}");
-    let none = fastness(dir.path(), &["crashcheck", "fs", "nofs"]);
+    let none = crashcheck(dir.path(), &["fs", "nofs"]);
     assert!(none.status.code() == Some(3) && stderr(&none).contains("ext4-dax"), "{none:?}");
 }
 
@@ -136,8 +137,8 @@ fn nothing_outlives_a_tester_that_is_killed() {
             .unwrap();
         // What starts tests in the background makes them ignore SIGINT.
         let mut tester = Command::new("env");
-        tester.args(["--default-signal", env!("CARGO_BIN_EXE_fastness")]);
-        tester.args(["crashcheck", "analyze", "journal.trace", "--recover", "sh hang.sh {pm}", "-j", "2"]);
+        tester.args(["--default-signal", env!("CARGO_BIN_EXE_crashcheck")]);
+        tester.args(["analyze", "journal.trace", "--recover", "sh hang.sh {pm}", "-j", "2"]);
         // As a terminal does: the signal goes to the whole group.
         let mut tester = tester.current_dir(dir.path()).process_group(0).spawn().unwrap();
         let begun = Instant::now();
@@ -174,8 +175,8 @@ fn nothing_outlives_a_tester_that_is_killed() {
 fn a_budget_ends_with_a_report_of_what_was_reached() {
     let dir = traced(false);
     let analyze = |more: &[&str]| {
-        let recover = ["crashcheck", "analyze", "journal.trace", "-j", "1", "-o", "out", "--recover"];
-        let done = fastness(dir.path(), &[&recover[..], more].concat());
+        let recover = ["analyze", "journal.trace", "-j", "1", "-o", "out", "--recover"];
+        let done = crashcheck(dir.path(), &[&recover[..], more].concat());
         let report = std::fs::read_to_string(dir.path().join("out/journal.json")).unwrap();
         (done, serde_json::from_str::<Value>(&report).unwrap()["totals"].clone())
     };
@@ -201,9 +202,9 @@ fn after_a_recovery_that_hangs_others_get_less_time() {
     let dir = traced(true);
     std::fs::write(dir.path().join("hang.sh"), "echo >> begun; sleep 1000").unwrap();
     let begun = Instant::now();
-    let arguments = ["crashcheck", "analyze", "journal.trace", "--recover", "sh hang.sh {pm}"];
+    let arguments = ["analyze", "journal.trace", "--recover", "sh hang.sh {pm}"];
     let options = ["--timeout", "12", "-j", "1", "--shrink", "0"];
-    let done = fastness(dir.path(), &[&arguments[..], &options].concat());
+    let done = crashcheck(dir.path(), &[&arguments[..], &options].concat());
     assert_eq!(done.status.code(), Some(1), "{done:?}");
     let count = std::fs::read_to_string(dir.path().join("begun")).unwrap().lines().count();
     assert!(count >= 3, "{count}");

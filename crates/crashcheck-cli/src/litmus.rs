@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use fastness_crashcheck::litmus::{self, LitmusArgs, ModeOverride};
 use fastness_pm_model::Rules;
+use fastness_terminal::Outcome;
 
 use crate::error::Result;
-use crate::exit::Outcome;
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   fastness crashcheck litmus crates/crashcheck/litmus/*.json
   fastness crashcheck litmus --mode dissertation --json mine.json
@@ -27,7 +27,7 @@ enum ModeArg {
 
 /// Arguments of `fastness crashcheck litmus`.
 #[derive(Debug, Args)]
-pub(crate) struct LitmusFiles {
+pub struct LitmusFiles {
     /// Litmus files
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -42,7 +42,7 @@ pub(crate) struct LitmusFiles {
     json: bool,
 }
 
-pub(super) fn run(args: LitmusFiles, out: &mut dyn Write) -> Result<Outcome> {
+pub(crate) fn run(args: LitmusFiles, out: &mut dyn Write) -> Result<Outcome> {
     let LitmusFiles { files, mode, strict_nt, json } = args;
     let rules = mode.map(|mode| match mode {
         ModeArg::Arch => Rules::Arch,

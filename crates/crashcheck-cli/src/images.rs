@@ -11,13 +11,13 @@ use fastness_crashcheck::generate::{
 };
 use fastness_crashcheck::save::Saver;
 use fastness_crashcheck::trace::open_trace;
+use fastness_terminal::Outcome;
 use serde_json::json;
 
-use super::options::{ImageArgs, Subject};
 use crate::error::{Context, Result};
-use crate::exit::Outcome;
+use crate::options::{ImageArgs, Subject};
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   fastness crashcheck images run.trace                     how many there are, and where
   fastness crashcheck images run.trace -o images           write them: a folder each, and index.json
@@ -27,7 +27,7 @@ than were taken; `cut` says that the bound has left some out that the heuristics
 
 /// Arguments of `crashcheck images`.
 #[derive(Debug, Args)]
-pub(crate) struct ImagesArgs {
+pub struct ImagesArgs {
     trace: PathBuf,
     /// Write the images into this folder, which must not exist yet
     #[arg(short, long, value_name = "FOLDER")]
@@ -39,7 +39,7 @@ pub(crate) struct ImagesArgs {
     images: ImageArgs,
 }
 
-pub(super) fn run(args: ImagesArgs, out: &mut dyn Write) -> Result<Outcome> {
+pub(crate) fn run(args: ImagesArgs, out: &mut dyn Write) -> Result<Outcome> {
     let options = args.images.config(Subject::Program).options(outline(&mut open_trace(&args.trace)?)?);
     let mut reader = open_trace(&args.trace)?;
     let layout = Layout::of(reader.header())?;

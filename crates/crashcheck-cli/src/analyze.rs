@@ -10,14 +10,15 @@ use fastness_crashcheck::generate::Layout;
 use fastness_crashcheck::run::{Analysis, ImagesConfig, Limits};
 use fastness_crashcheck::symbols::Symbols;
 use fastness_crashcheck::trace::open_trace;
+use fastness_terminal::Outcome;
 
-use super::options::{BudgetArgs, HintArgs, ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
-use super::progress::Progress;
-use super::{report, work};
 use crate::error::{Context, Result, refuse};
-use crate::exit::Outcome;
+use crate::options::{BudgetArgs, HintArgs, ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
+use crate::progress::Progress;
+use crate::work::Program;
+use crate::{report, work};
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   fastness crashcheck analyze run.trace --recover './journal show {pm}'
   fastness crashcheck analyze run.trace --recover './journal show {pm}' -o out
@@ -28,7 +29,7 @@ Exit code 1 if an operation is not crash-consistent.";
 
 /// Arguments of `crashcheck analyze`.
 #[derive(Debug, Args)]
-pub(crate) struct AnalyzeArgs {
+pub struct AnalyzeArgs {
     trace: PathBuf,
     /// Command that recovers a crash image; {pm} or {0} is the file of the first region, {1} of the second
     #[arg(long, value_name = "COMMAND")]
@@ -53,7 +54,7 @@ pub(crate) struct AnalyzeArgs {
     images: ImageArgs,
 }
 
-pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
+pub(crate) fn run(args: AnalyzeArgs, program: &Program, out: &mut dyn Write) -> Result<Outcome> {
     let name = args.trace.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let layout = Layout::of(open_trace(&args.trace)?.header())?;
     let time_out = Duration::from_secs(args.judge.timeout);
@@ -61,7 +62,7 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
     if command.is_empty() {
         return Err(refuse("the command of --recover is empty"));
     }
-    let work = work::begin()?;
+    let work = work::begin(program)?;
     let extract = CommandExtract {
         command,
         write: args.judge.write(),

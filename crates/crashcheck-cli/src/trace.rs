@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use fastness_crashcheck::trace::{Filter, show};
 use fastness_crashcheck_trace::{Header, Reader, Region, Writer, vinter};
+use fastness_terminal::Outcome;
+use fastness_terminal::size;
 
-use super::explain;
-use super::options::SymbolArgs;
 use crate::error::{Context, Result};
-use crate::exit::Outcome;
-use crate::size;
+use crate::explain;
+use crate::options::SymbolArgs;
 
 const SHOW_EXAMPLES: &str = "\
 Examples:
@@ -31,7 +31,7 @@ Examples:
 
 /// Commands about traces.
 #[derive(Debug, Subcommand)]
-pub(crate) enum TraceCommand {
+pub enum TraceCommand {
     /// Run a program, and record what it does to the files that are its persistent memory
     #[command(after_help = record::EXAMPLES)]
     Record(record::RecordArgs),
@@ -51,7 +51,7 @@ pub(crate) enum TraceCommand {
 
 /// Arguments of `trace show`.
 #[derive(Debug, Args)]
-pub(crate) struct ShowArgs {
+pub struct ShowArgs {
     trace: PathBuf,
     /// Only events of the cache line at this address: 4096 or 0x1000
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
@@ -71,7 +71,7 @@ pub(crate) struct ShowArgs {
 
 /// Arguments of `trace from-vinter`.
 #[derive(Debug, Args)]
-pub(crate) struct FromVinterArgs {
+pub struct FromVinterArgs {
     vinter: PathBuf,
     trace: PathBuf,
     /// Length of the persistent memory; Vinter's traces do not contain it
@@ -81,7 +81,7 @@ pub(crate) struct FromVinterArgs {
 
 /// Arguments of `trace to-vinter`.
 #[derive(Debug, Args)]
-pub(crate) struct ToVinterArgs {
+pub struct ToVinterArgs {
     trace: PathBuf,
     vinter: PathBuf,
 }
@@ -103,7 +103,7 @@ fn create(path: &Path) -> Result<File> {
     File::create_new(path).with_context(|| format!("cannot create {}", path.display()))
 }
 
-pub(super) fn run(command: TraceCommand, out: &mut dyn Write) -> Result<Outcome> {
+pub(crate) fn run(command: TraceCommand, out: &mut dyn Write) -> Result<Outcome> {
     match command {
         TraceCommand::State(args) => return explain::state(args, out),
         TraceCommand::Record(args) => return record::run(args, out),

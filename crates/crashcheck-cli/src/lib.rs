@@ -1,6 +1,22 @@
-//! `fastness crashcheck`.
+//! The crash tester on the command line: the program `crashcheck`, and `fastness crashcheck`.
+//!
+//! One file for each command; each writes to the handle it is given, and returns an [`Outcome`].
+//!
+//! ```text
+//! run, analyze, fs            test programs, a trace, file systems of a guest
+//! fuzz                        find the inputs, or workloads, to test with
+//! report, images, explain     what they have found, and how
+//! trace, litmus               traces; small programs with known crash states
+//! machine, options, program   options of several commands
+//! progress                    what a terminal shows meanwhile
+//! work                        temporary files, and programs that end with the tester
+//! error                       why a command failed, and advice
+//! ```
+
+#![forbid(unsafe_code)]
 
 mod analyze;
+mod error;
 mod explain;
 mod fs;
 mod fuzz;
@@ -18,13 +34,14 @@ mod work;
 use std::io::Write;
 
 use clap::Subcommand;
+use fastness_terminal::Outcome;
 
-use crate::error::Result;
-use crate::exit::Outcome;
+pub use crate::error::CheckerError;
+pub use crate::work::Program;
 
 /// Commands of the crash checker.
 #[derive(Debug, Subcommand)]
-pub(crate) enum CrashcheckCommand {
+pub enum CrashcheckCommand {
     /// Test programs: trace them, recover their crash images, and judge their operations
     #[command(after_help = run::EXAMPLES)]
     Run(run::RunArgs),
@@ -57,12 +74,20 @@ pub(crate) enum CrashcheckCommand {
     Guard,
 }
 
-pub(crate) fn run(command: CrashcheckCommand, out: &mut dyn Write) -> Result<Outcome> {
+/// Runs a command, which prints to `out`.
+///
+/// # Errors
+/// What the command could not do, with advice.
+pub fn run(
+    command: CrashcheckCommand,
+    program: &Program,
+    out: &mut dyn Write,
+) -> Result<Outcome, CheckerError> {
     match command {
-        CrashcheckCommand::Run(args) => run::run(args, out),
-        CrashcheckCommand::Fuzz(args) => fuzz::run(args, out),
-        CrashcheckCommand::Fs(args) => fs::run(args, out),
-        CrashcheckCommand::Analyze(args) => analyze::run(args, out),
+        CrashcheckCommand::Run(args) => run::run(args, program, out),
+        CrashcheckCommand::Fuzz(args) => fuzz::run(args, program, out),
+        CrashcheckCommand::Fs(args) => fs::run(args, program, out),
+        CrashcheckCommand::Analyze(args) => analyze::run(args, program, out),
         CrashcheckCommand::Report(args) => report::run(args, out),
         CrashcheckCommand::Images(args) => images::run(args, out),
         CrashcheckCommand::Explain(args) => explain::run(args, out),

@@ -8,11 +8,11 @@ use clap::Args;
 use fastness_crashcheck::report::{
     Report, Show, VERSION, cause_reports, causes_text, html, junit, table, text_with,
 };
+use fastness_terminal::Outcome;
 
 use crate::error::{Context, Result, refuse};
-use crate::exit::Outcome;
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   fastness crashcheck report out/*.json                      a line each
   fastness crashcheck report out/journal.json                the whole of it
@@ -23,7 +23,7 @@ Exit code 1 if one of them has found something.";
 
 /// Arguments of `crashcheck report`.
 #[derive(Debug, Args)]
-pub(crate) struct ReportArgs {
+pub struct ReportArgs {
     /// Reports that `crashcheck run` or `analyze` wrote
     #[arg(required = true, value_name = "REPORT")]
     reports: Vec<PathBuf>,
@@ -49,7 +49,7 @@ pub(crate) struct ShowArgs {
 }
 
 impl ShowArgs {
-    pub(super) fn show(&self) -> Show {
+    pub(crate) fn show(&self) -> Show {
         Show { all: self.all }
     }
 }
@@ -70,27 +70,27 @@ pub(crate) struct OutputArgs {
 
 impl OutputArgs {
     /// Creates the folder, if one is wanted.
-    pub(super) fn make(&self) -> Result<()> {
+    pub(crate) fn make(&self) -> Result<()> {
         let Some(folder) = &self.output else { return Ok(()) };
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
     }
 
-    pub(super) fn folder(&self) -> Option<&Path> {
+    pub(crate) fn folder(&self) -> Option<&Path> {
         self.output.as_deref()
     }
 
     /// Where the trace of a test goes: to `work` unless it is kept.
-    pub(super) fn trace(&self, name: &str, work: &Path) -> PathBuf {
+    pub(crate) fn trace(&self, name: &str, work: &Path) -> PathBuf {
         self.folder().unwrap_or(work).join(format!("{name}.trace"))
     }
 
     /// Keeps a report.
-    pub(super) fn save(&self, report: &Report) -> Result<()> {
+    pub(crate) fn save(&self, report: &Report) -> Result<()> {
         self.folder().map_or(Ok(()), |folder| save(report, folder))
     }
 
     /// Keeps the reports of all tests, and the causes of all that they have found.
-    pub(super) fn save_all(&self, reports: &[Report]) -> Result<()> {
+    pub(crate) fn save_all(&self, reports: &[Report]) -> Result<()> {
         if let Some(path) = &self.causes {
             write_json(path, &cause_reports(reports))?;
         }
@@ -98,7 +98,7 @@ impl OutputArgs {
     }
 }
 
-pub(super) fn run(args: ReportArgs, out: &mut dyn Write) -> Result<Outcome> {
+pub(crate) fn run(args: ReportArgs, out: &mut dyn Write) -> Result<Outcome> {
     let reports = args.reports.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
     if let Some(path) = &args.html {
         let [report] = &reports[..] else { return Err(refuse("--html takes one report")) };
@@ -114,12 +114,12 @@ pub(super) fn run(args: ReportArgs, out: &mut dyn Write) -> Result<Outcome> {
     Ok(outcome(&reports))
 }
 
-pub(super) fn outcome(reports: &[Report]) -> Outcome {
+pub(crate) fn outcome(reports: &[Report]) -> Outcome {
     if reports.iter().all(Report::is_clean) { Outcome::Clean } else { Outcome::Found }
 }
 
 /// Prints one report in full; of several the causes of what they have found, and a table.
-pub(super) fn show(reports: &[Report], show: Show, out: &mut dyn Write) -> std::io::Result<()> {
+pub(crate) fn show(reports: &[Report], show: Show, out: &mut dyn Write) -> std::io::Result<()> {
     match reports {
         [report] => write!(out, "{}", text_with(report, show)),
         reports => {
@@ -130,7 +130,7 @@ pub(super) fn show(reports: &[Report], show: Show, out: &mut dyn Write) -> std::
 }
 
 /// Prints the causes of what reports have found, and an empty line, if they have found something.
-pub(super) fn show_causes(reports: &[Report], show: Show, out: &mut dyn Write) -> std::io::Result<()> {
+pub(crate) fn show_causes(reports: &[Report], show: Show, out: &mut dyn Write) -> std::io::Result<()> {
     let causes = causes_text(reports, show);
     if causes.is_empty() { Ok(()) } else { writeln!(out, "{causes}") }
 }
@@ -141,7 +141,7 @@ fn save_junit(reports: &[Report], path: &Path) -> Result<()> {
 }
 
 /// Writes `NAME.json` and `NAME.html`.
-pub(super) fn save(report: &Report, folder: &Path) -> Result<()> {
+pub(crate) fn save(report: &Report, folder: &Path) -> Result<()> {
     let file = |extension: &str| folder.join(format!("{}.{extension}", report.name));
     write_json(&file("json"), report)?;
     write_file(&file("html"), &html(report))

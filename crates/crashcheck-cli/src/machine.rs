@@ -5,17 +5,18 @@ use std::path::PathBuf;
 use clap::Args;
 use fastness_crashcheck::guest::{Addition, GuestConfig, Snapshot};
 use fastness_crashcheck::run::{FileSystem, Suite};
+use fastness_terminal::size;
 
 use crate::error::{Context, Result, refuse};
-use crate::size;
 
 /// Arguments that say which guest.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Guest")]
-pub(super) struct MachineArgs {
-    /// Folder with the guest that scripts/crash-guest has built
-    #[arg(long, value_name = "FOLDER", default_value = "target/crash-guest")]
-    guest: PathBuf,
+pub(crate) struct MachineArgs {
+    /// Folder with the guest that scripts/crash-guest has built; default: target/crash-guest, or
+    /// fastness/crash-guest in ~/.cache
+    #[arg(long, value_name = "FOLDER")]
+    guest: Option<PathBuf>,
     /// A kernel of your own (vmlinuz, bzImage), in place of the guest's
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
@@ -38,9 +39,10 @@ impl MachineArgs {
     ///
     /// # Errors
     /// What the kernel, this machine, or a file system's description lacks.
-    pub(super) fn boot(&self, suite: &Suite, systems: &[(&str, &FileSystem)]) -> Result<Snapshot> {
-        let cache = self.guest.join("snapshots");
-        let mut config = GuestConfig::new(&self.guest);
+    pub(crate) fn boot(&self, suite: &Suite, systems: &[(&str, &FileSystem)]) -> Result<Snapshot> {
+        let guest = self.guest.clone().unwrap_or_else(built_guest);
+        let cache = guest.join("snapshots");
+        let mut config = GuestConfig::new(&guest);
         config.kernel_arguments.clone_from(&self.kernel_args);
         if let Some(bytes) = self.pm_size.or(suite.pm_bytes) {
             config.set_pm(bytes)?;
@@ -65,4 +67,16 @@ impl MachineArgs {
         }
         Ok(snapshot)
     }
+}
+
+/// Where scripts/crash-guest puts a guest: in the target folder of the source, or in the user's cache if the
+/// script is that of a package.
+fn built_guest() -> PathBuf {
+    let here = PathBuf::from("target/crash-guest");
+    if here.is_dir() {
+        return here;
+    }
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+    cache.map_or(here, |cache| cache.join("fastness/crash-guest"))
 }

@@ -3,7 +3,7 @@
 const UNITS: [(&str, u32); 4] = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
 
 /// Reads a number of bytes, with or without a unit.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
+pub fn parse(text: &str) -> Result<u64, String> {
     let lower = text.trim().to_ascii_uppercase();
     let bare = lower.strip_suffix("IB").or_else(|| lower.strip_suffix('B')).unwrap_or(&lower);
     let unit = UNITS.iter().find_map(|&(unit, shift)| Some((bare.strip_suffix(unit)?, shift)));
@@ -14,13 +14,13 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
 }
 
 /// A number of bytes in the largest unit that divides it.
-pub(crate) fn show(bytes: u64) -> String {
+pub fn show(bytes: u64) -> String {
     let unit = UNITS.iter().rev().find(|&&(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift));
     unit.map_or_else(|| format!("{bytes} bytes"), |&(unit, shift)| format!("{} {unit}iB", bytes >> shift))
 }
 
 /// A number of bytes with about three digits.
-pub(crate) fn short(bytes: u64) -> String {
+pub fn short(bytes: u64) -> String {
     let unit = UNITS.iter().rev().find(|&&(_, shift)| bytes >= 1 << shift);
     let Some(&(unit, shift)) = unit else { return format!("{bytes}B") };
     let value = bytes as f64 / (1u64 << shift) as f64;

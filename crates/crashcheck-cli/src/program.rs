@@ -7,10 +7,10 @@ use fastness_crashcheck::run::{
     HintsConfig, ImagesConfig, OperationsConfig, OracleConfig, PmConfig, RecoverConfig, Test, TraceConfig,
 };
 use fastness_crashcheck::tracer::{Programs, Tools};
+use fastness_terminal::size;
 
-use super::options::{HintArgs, ImageArgs, RecoverArgs, Subject, words};
 use crate::error::{Result, refuse};
-use crate::size;
+use crate::options::{HintArgs, ImageArgs, RecoverArgs, Subject, words};
 
 /// Where a program logs its operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -25,7 +25,7 @@ enum OperationsArg {
 
 /// A program under test: options of several commands.
 #[derive(Debug, Args)]
-pub(super) struct ProgramArgs {
+pub(crate) struct ProgramArgs {
     /// Size of a file that stands for persistent memory; may be repeated
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pm: Vec<u64>,
@@ -57,25 +57,23 @@ pub(super) struct ProgramArgs {
 
 impl ProgramArgs {
     /// Where QEMU and the plug-in are.
-    pub(super) fn tools(&self) -> Result<Tools> {
+    pub(crate) fn tools(&self) -> Result<Tools> {
         Ok(Programs { qemu_user: self.qemu.clone(), plugin: self.plugin.clone() }.find()?)
     }
 
     /// Programs and recoveries at a time.
-    pub(super) fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         self.judge.threads()
     }
 
     /// The seed of what is chosen at random.
-    pub(super) fn seed(&self) -> u64 {
+    pub(crate) fn seed(&self) -> u64 {
         self.images.seed()
     }
 
-    /// The test that the command line describes; `command` is that whose examples help.
-    pub(super) fn test(&self, command: &str) -> Result<Test> {
-        let missing = |what| {
-            refuse(format!("{what} is missing; see the examples in `fastness crashcheck {command} --help`"))
-        };
+    /// The test that the command line describes.
+    pub(crate) fn test(&self) -> Result<Test> {
+        let missing = |what| refuse(format!("{what} is missing; see the examples of --help"));
         let recover = self.recover.as_deref().ok_or_else(|| missing("--recover COMMAND"))?;
         let program = self.command.first().ok_or_else(|| missing("-- PROGRAM"))?;
         if self.pm.is_empty() {

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use clap::Args;
 use fastness_crashcheck::tracer::{OperationsLog, PmFile, Programs, UserTracer};
+use fastness_terminal::Outcome;
+use fastness_terminal::size;
 
 use crate::error::Result;
-use crate::exit::Outcome;
-use crate::size;
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   fastness crashcheck trace record --pm pool.pm:64M -o run.trace -- ./program pool.pm
   fastness crashcheck trace record --pm a.pm:16M --pm b.pm:16M --reads --stacks -o run.trace -- ./program a.pm b.pm
@@ -22,7 +22,7 @@ plug-in (cargo build --release -p fastness-crashcheck-tracer). Exit code 1 if th
 
 /// Arguments of `trace record`.
 #[derive(Debug, Args)]
-pub(crate) struct RecordArgs {
+pub struct RecordArgs {
     /// A file that stands for persistent memory; with a size, it is created if it does not exist; may be
     /// repeated
     #[arg(long, value_name = "FILE[:SIZE]", required = true, value_parser = pm_file)]
@@ -75,7 +75,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| format!("{text} is not a time: write 60s or 5m"))
 }
 
-pub(super) fn run(args: RecordArgs, out: &mut dyn Write) -> Result<Outcome> {
+pub(crate) fn run(args: RecordArgs, out: &mut dyn Write) -> Result<Outcome> {
     let RecordArgs { pm, output, reads, stacks, operations, timeout, qemu, plugin, command } = args;
     let tracer = UserTracer {
         pm,

@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fastness_crashcheck::check::{Failure, Step};
+use fastness_terminal::{note, progress_bar};
 use indicatif::ProgressBar;
-
-use crate::output::{note, progress_bar};
 
 /// Failures of a test that are told at once; the report has all.
 const TOLD_MAX: usize = 5;
@@ -13,20 +12,20 @@ const TOLD_MAX: usize = 5;
 const TEXT_CHARS: usize = 100;
 
 /// The bar of one test. It goes when it is dropped.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
     name: String,
     failures: AtomicUsize,
 }
 
 impl Progress {
-    pub(super) fn new(name: &str) -> Progress {
+    pub(crate) fn new(name: &str) -> Progress {
         let bar = progress_bar("{prefix}: event {pos} of {len}, {msg} {wide_bar} {eta}");
         bar.set_prefix(name.to_owned());
         Progress { bar, name: name.to_owned(), failures: AtomicUsize::new(0) }
     }
 
-    pub(super) fn tell(&self, step: &Step<'_>) {
+    pub(crate) fn tell(&self, step: &Step<'_>) {
         if let Some(failure) = &step.failure {
             let before = self.failures.fetch_add(1, Ordering::Relaxed);
             if before < TOLD_MAX {

@@ -7,17 +7,16 @@ use clap::Args;
 use fastness_crashcheck::check::Step;
 use fastness_crashcheck::report::Report;
 use fastness_crashcheck::run::{Setting, Test};
+use fastness_terminal::{Outcome, note};
 
-use super::options::BudgetArgs;
-use super::program::ProgramArgs;
-use super::progress::Progress;
-use super::report::{self, OutputArgs, ShowArgs};
-use super::work;
 use crate::error::{Context, Result};
-use crate::exit::Outcome;
-use crate::output::note;
+use crate::options::BudgetArgs;
+use crate::program::ProgramArgs;
+use crate::progress::Progress;
+use crate::report::{self, OutputArgs, ShowArgs};
+use crate::work::{self, Program};
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   fastness crashcheck run --pm 1M --recover './journal show {pm}' -- ./journal append {pm}
   fastness crashcheck run --pm 1M --operations file --recover './kv list {pm}' -- ./kv run {pm} {operations}
@@ -54,7 +53,7 @@ const IN_CONFIGURATIONS: [&str; 20] = [
 
 /// Arguments of `crashcheck run`.
 #[derive(Debug, Args)]
-pub(crate) struct RunArgs {
+pub struct RunArgs {
     /// Configuration files
     #[arg(value_name = "TEST", conflicts_with_all = IN_CONFIGURATIONS)]
     tests: Vec<PathBuf>,
@@ -68,13 +67,13 @@ pub(crate) struct RunArgs {
     program: ProgramArgs,
 }
 
-pub(super) fn run(args: RunArgs, out: &mut dyn Write) -> Result<Outcome> {
+pub(crate) fn run(args: RunArgs, program: &Program, out: &mut dyn Write) -> Result<Outcome> {
     let tests = match args.tests.is_empty() {
-        true => vec![args.program.test("run")?],
+        true => vec![args.program.test()?],
         false => args.tests.iter().map(|path| Test::read(path)).collect::<Result<_, _>>()?,
     };
     args.output.make()?;
-    let work = work::begin()?;
+    let work = work::begin(program)?;
     let reports = run_all(&args, &tests, work.path())?;
     drop(work);
     args.output.save_all(&reports)?;

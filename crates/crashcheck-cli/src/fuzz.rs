@@ -8,16 +8,15 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use fastness_crashcheck::fuzz::{Finding, Fuzz, Fuzzed, Program, Subject, Told, Totals};
 use fastness_crashcheck::report::{Report, Show};
+use fastness_terminal::{Outcome, note, progress_bar};
 use indicatif::ProgressBar;
 
-use super::program::ProgramArgs;
-use super::report::{self, ShowArgs};
-use super::work;
 use crate::error::{Context, Result};
-use crate::exit::Outcome;
-use crate::output::{note, progress_bar};
+use crate::program::ProgramArgs;
+use crate::report::{self, ShowArgs};
+use crate::work;
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   fastness crashcheck fuzz --pm 64K --recover './blob show {pm}' -- ./blob run {pm} @@      @@ is a file with the input
   fastness crashcheck fuzz --pm 64K --recover './blob show {pm}' -- ./blob run {pm}         it is the standard input
@@ -38,7 +37,7 @@ const OUTPUT: &str = "fuzz-findings";
 /// When it ends, and what it begins with: options of several commands.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Fuzzing")]
-pub(super) struct LoopArgs {
+pub(crate) struct LoopArgs {
     /// End after so many inputs
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
@@ -58,7 +57,7 @@ const LOOP_OPTIONS: [&str; 4] = ["--runs", "--findings", "--corpus", "--shrink-r
 
 /// Arguments of `crashcheck fuzz`.
 #[derive(Debug, Args)]
-pub(crate) struct FuzzArgs {
+pub struct FuzzArgs {
     #[command(flatten)]
     limits: LoopArgs,
     /// End after so many seconds; default, unless --runs is given: 60
@@ -81,13 +80,13 @@ pub(crate) struct FuzzArgs {
 
 impl LoopArgs {
     /// Whether none is given.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let LoopArgs { runs, findings, corpus, shrink_runs } = self;
         runs.is_none() && findings.is_none() && corpus.is_none() && shrink_runs.is_none()
     }
 
     /// Fuzzes; what is found is kept in a folder, and shown.
-    pub(super) fn run(&self, task: &Task<'_>, out: &mut dyn Write) -> Result<Outcome> {
+    pub(crate) fn run(&self, task: &Task<'_>, out: &mut dyn Write) -> Result<Outcome> {
         let bar = Bar::new(task.subject.name());
         let folder = task.output.unwrap_or(Path::new(OUTPUT));
         let fuzz = Fuzz {
@@ -117,41 +116,41 @@ impl LoopArgs {
 }
 
 /// What is fuzzed.
-pub(super) struct Task<'a> {
-    pub(super) subject: &'a dyn Subject,
-    pub(super) work: &'a Path,
-    pub(super) threads: usize,
-    pub(super) seed: u64,
-    pub(super) deadline: Option<Instant>,
-    pub(super) output: Option<&'a Path>,
-    pub(super) show: Show,
+pub(crate) struct Task<'a> {
+    pub(crate) subject: &'a dyn Subject,
+    pub(crate) work: &'a Path,
+    pub(crate) threads: usize,
+    pub(crate) seed: u64,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) output: Option<&'a Path>,
+    pub(crate) show: Show,
     /// What shows an input again.
-    pub(super) replay: Replay,
+    pub(crate) replay: Replay,
 }
 
 /// How a command shows an input again.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Replay {
+pub(crate) enum Replay {
     /// `fuzz` becomes `fuzz --replay INPUT`.
     Program,
     /// `--fuzz` becomes `--workload INPUT`.
     FileSystem,
 }
 
-pub(super) fn run(args: FuzzArgs, out: &mut dyn Write) -> Result<Outcome> {
-    let test = args.program.test("fuzz")?;
+pub(crate) fn run(args: FuzzArgs, program: &work::Program, out: &mut dyn Write) -> Result<Outcome> {
+    let test = args.program.test()?;
     let tools = args.program.tools()?;
-    let work = work::begin()?;
+    let work = work::begin(program)?;
     let threads = args.program.threads();
     let words = args.word.iter().map(|word| word.clone().into_bytes()).collect();
-    let program = Program::new(&test, &tools, threads, words);
+    let subject = Program::new(&test, &tools, threads, words);
     if let Some(input) = &args.replay {
-        return replay(&program, work.path(), input, args.show.show(), out);
+        return replay(&subject, work.path(), input, args.show.show(), out);
     }
     // A moment beyond the clock's range is none.
     let deadline = args.budget.and_then(|budget_s| Instant::now().checked_add(Duration::from_secs(budget_s)));
     let task = Task {
-        subject: &program,
+        subject: &subject,
         work: work.path(),
         threads,
         seed: args.program.seed(),
