@@ -104,7 +104,7 @@ pub(crate) fn run(args: FsArgs, program: &Program, out: &mut dyn Write) -> Resul
         return Ok(Outcome::Clean);
     }
     if !args.fuzz && !args.limits.is_empty() {
-        return Err(refuse("--runs, --findings, --corpus and --shrink-runs are for --fuzz"));
+        return Err(refuse("--runs, --findings, --corpus, --shrink-runs and --ignore are for --fuzz"));
     }
     let suite = args.suite.as_deref().map_or_else(Suite::built_in, Suite::read)?;
     let systems = choose(&args.systems, &suite.systems)?;

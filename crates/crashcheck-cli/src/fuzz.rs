@@ -50,10 +50,13 @@ pub(crate) struct LoopArgs {
     /// Inputs to try for each finding, so that its own becomes small; default: 100
     #[arg(long, value_name = "NUMBER")]
     shrink_runs: Option<usize>,
+    /// Letters of findings that are none: A where operations need not be atomic
+    #[arg(long, value_name = "LETTERS", default_value = "", hide_default_value = true)]
+    ignore: String,
 }
 
 /// Options of [`LoopArgs`]: a command that shows a finding again has none of them.
-const LOOP_OPTIONS: [&str; 4] = ["--runs", "--findings", "--corpus", "--shrink-runs"];
+const LOOP_OPTIONS: [&str; 5] = ["--runs", "--findings", "--corpus", "--shrink-runs", "--ignore"];
 
 /// Arguments of `crashcheck fuzz`.
 #[derive(Debug, Args)]
@@ -81,8 +84,8 @@ pub struct FuzzArgs {
 impl LoopArgs {
     /// Whether none is given.
     pub(crate) fn is_empty(&self) -> bool {
-        let LoopArgs { runs, findings, corpus, shrink_runs } = self;
-        runs.is_none() && findings.is_none() && corpus.is_none() && shrink_runs.is_none()
+        let LoopArgs { runs, findings, corpus, shrink_runs, ignore } = self;
+        runs.is_none() && findings.is_none() && corpus.is_none() && shrink_runs.is_none() && ignore.is_empty()
     }
 
     /// Fuzzes; what is found is kept in a folder, and shown.
@@ -103,6 +106,7 @@ impl LoopArgs {
             corpus: self.corpus.as_deref(),
             output: folder,
             shrink_runs: self.shrink_runs.unwrap_or(SHRINK_RUNS),
+            ignore: &self.ignore,
             tell: &|told| bar.tell(told),
         };
         let fuzzed = fuzz.run()?;

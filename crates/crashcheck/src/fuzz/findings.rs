@@ -33,9 +33,11 @@ impl FindingCause {
         FindingCause::Crash { what: cause.what, places: cause.places, said: cause.said }
     }
 
-    /// The causes that a report has.
-    fn all(report: &Report) -> Vec<FindingCause> {
-        cause_reports(std::slice::from_ref(report)).into_iter().map(FindingCause::of).collect()
+    /// The causes that a report has, but for those that have no other letters than `ignore`.
+    fn all(report: &Report, ignore: &str) -> Vec<FindingCause> {
+        let causes = cause_reports(std::slice::from_ref(report)).into_iter();
+        let counts = |cause: &CauseReport| cause.letters.chars().any(|letter| !ignore.contains(letter));
+        causes.filter(counts).map(FindingCause::of).collect()
     }
 
     /// Whether one who knows `self` learns nothing from `other`: it is the same, or needs more to be lost.
@@ -111,7 +113,7 @@ impl<'a> Findings<'a> {
     /// # Errors
     /// [`CheckError`]
     pub(super) fn add_report(&mut self, input: &[u8], report: &Report, place: &Place) -> Result<()> {
-        for cause in FindingCause::all(report) {
+        for cause in FindingCause::all(report, self.fuzz.ignore) {
             if !self.is_known(&cause) {
                 self.add(input, cause, place)?;
             }
@@ -170,7 +172,8 @@ impl<'a> Findings<'a> {
                 (Ran::Ended(ending, _), FindingCause::Ended(wanted)) => Ok(ending == *wanted),
                 (Ran::Ended(ending, _), FindingCause::Crash { .. }) if ending.is_success() => {
                     let report = subject.judge(place, Depth::Quick, self.fuzz.deadline)?;
-                    Ok(report.is_some_and(|report| FindingCause::all(&report).contains(cause)))
+                    Ok(report
+                        .is_some_and(|report| FindingCause::all(&report, self.fuzz.ignore).contains(cause)))
                 }
                 _ => Ok(false),
             }

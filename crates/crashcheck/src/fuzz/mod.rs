@@ -61,6 +61,8 @@ pub struct Fuzz<'a> {
     pub output: &'a Path,
     /// Most inputs that are tried to make that of a finding smaller.
     pub shrink_runs: usize,
+    /// Letters of findings that are none here: `A` where operations need not be atomic.
+    pub ignore: &'a str,
     /// Told of each round, and of each finding.
     pub tell: &'a (dyn Fn(&Told<'_>) + Sync),
 }
