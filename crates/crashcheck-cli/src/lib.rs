@@ -4,10 +4,10 @@
 //!
 //! ```text
 //! run, analyze, fs            test programs, a trace, file systems of a guest
-//! fuzz                        find the inputs, or workloads, to test with
+//! fuzz                        finds the inputs whose crashes break a program; `fs` calls it for file systems
 //! report, images, explain     what they have found, and how
 //! trace, litmus               traces; small programs with known crash states
-//! machine, options, program   options of several commands
+//! machine, program, options   options of several commands: guests, programs under test, crash images
 //! progress                    what a terminal shows meanwhile
 //! work                        temporary files, and programs that end with the tester
 //! error                       why a command failed, and advice
