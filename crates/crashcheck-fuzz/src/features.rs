@@ -54,8 +54,8 @@ impl Features {
     }
 }
 
-/// Counts that are one: 1, 2, 3, 4 to 7, 8 to 15, and so on without end, because how long a value is matters to
-/// what stores it.
+/// Counts that are one: 1, 2, 3, 4 to 7, 8 to 15, and so on without end, because how long a value is matters
+/// to what stores it.
 fn bucket(count: u64) -> u32 {
     match count {
         0 => 0,

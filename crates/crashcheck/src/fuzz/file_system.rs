@@ -74,8 +74,8 @@ impl FuzzedFileSystem<'_> {
         }
     }
 
-    /// Code of modules, and functions that are called as the file system: not of the scheduler, of timers, and
-    /// whatever else goes another way each time.
+    /// Code of modules, and functions that are called as the file system: not of the scheduler, of timers,
+    /// and whatever else goes another way each time.
     fn is_own(&self, pc: u64) -> bool {
         let Some(symbols) = self.symbols else { return true };
         let Some(name) = symbols.find(pc) else { return false };

@@ -113,3 +113,6 @@ impl Fuzzed {
 fn file(folder: &Path, name: &str, extension: &str) -> PathBuf {
     folder.join(format!("{name}.{extension}"))
 }
+
+#[cfg(test)]
+mod tests;
