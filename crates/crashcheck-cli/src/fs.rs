@@ -57,8 +57,8 @@ pub struct FsArgs {
     /// Run all workloads with this number of operations that ACE generates, instead of the suite's tests
     #[arg(long, value_name = "LENGTH", conflicts_with = "test", value_parser = clap::value_parser!(u32).range(1..=3))]
     ace: Option<u32>,
-    /// Fuzz: workloads that change at random, instead of the suite's tests, until --runs or --budget; findings
-    /// go to the folder of -o
+    /// Fuzz: workloads that change at random, instead of the suite's tests, until --runs or --budget.
+    /// Findings go to the folder of -o
     #[arg(long, conflicts_with_all = ["test", "ace", "workload"])]
     fuzz: bool,
     #[command(flatten)]
