@@ -3,7 +3,7 @@
 /// How much to run, from the command line.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Finish within 30 s: fewer turns, no sweeps.
+    /// Finish within a minute on an idle machine: fewer turns, no sweeps.
     pub quick: bool,
 }
 

@@ -36,7 +36,7 @@ Exit code 1 if a goal is missed.";
 pub(crate) struct BenchArgs {
     /// The benchmark
     name: String,
-    /// Finish within 30 s: fewer turns, no sweeps
+    /// Finish within a minute on an idle machine: fewer turns, no sweeps
     #[arg(long)]
     quick: bool,
     /// Print JSON: an array with an object for each row

@@ -24,7 +24,7 @@ static struct slot *find(struct pool *p, const char *name) {
     return 0;
 }
 
-static void done(void) { checkpoint(++number); }
+static void done(void) { crashcheck_checkpoint(++number); }
 
 static int put(struct pool *p, const char *name, size_t len) {
     size_t name_len = strlen(name);
@@ -82,7 +82,7 @@ int main(int argc, char **argv) {
     }
     FILE *script = fopen(argv[3], "r");
     if (!script) return 2;
-    checkpoint(0);
+    crashcheck_checkpoint(0);
     char line[1024], word[8], name[512];
     unsigned long len;
     while (fgets(line, sizeof line, script)) {

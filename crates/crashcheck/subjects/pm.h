@@ -25,4 +25,4 @@ static void flush(const void *at, size_t len) {
     for (const char *line = (const char *)((uintptr_t)at & ~63); line < end; line += 64) asm volatile("clwb %0" : "+m"(*(volatile char *)line));
 }
 static void fence(void) { _mm_sfence(); }
-static void persist(const void *at, size_t len) { flush(at, len); fence(); }
+static inline void persist(const void *at, size_t len) { flush(at, len); fence(); }

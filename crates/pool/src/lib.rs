@@ -83,6 +83,7 @@ pub use objects::stored::{StoreRequest, StoredRun};
 pub use pool::{Pool, Tx};
 pub use rows::limits::{ROW_KEY_BYTES_MAX, ROW_SHORT_VALUE_BYTES_MAX, ROW_VALUE_BYTES_MAX};
 pub use rows::table::{RowChange, Table};
+pub use space::squeeze::{Short, Squeezed};
 pub use space::thick::thick_bytes;
 pub use state::options::PoolOptions;
 pub use state::txgs::{HookChanges, TxgHook};

@@ -17,9 +17,12 @@ use crate::entry::{EntryHeader, HEADER_BYTES, header_sum};
 use crate::traverse::BodyError;
 
 thread_local! {
-    /// A body that is being checked. It is as long as the longest one that this thread has read.
-    static BODY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// An entry that is being checked. It is as long as the longest one that this thread has read.
+    static ENTRY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Most bytes of a body that are read with its header.
+const WITH_HEADER_BYTES_MAX: usize = 1 << 20;
 
 /// The regions that the chunks of a PRB lie in.
 pub struct EntryViews {
@@ -53,7 +56,9 @@ impl EntryViews {
     }
 
     /// Calls `take` with the body of the entry whose header is at a region offset, from the first side that
-    /// has it. `sum`: what [`Placed`](crate::Placed) says.
+    /// has it. `sum`: what [`Placed`](crate::Placed) says. `least_bytes`: the body is known to be so long, or
+    /// longer; so much of it is read together with the header, since the first bytes of a read from PM are
+    /// what takes the time.
     ///
     /// # Errors
     /// [`BodyError`] of the first side if none has it.
@@ -61,14 +66,15 @@ impl EntryViews {
         &self,
         region_offset: u64,
         sum: u64,
+        least_bytes: usize,
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, BodyError> {
-        BODY.with(|body| {
-            let mut body = body.borrow_mut();
+        ENTRY.with(|entry| {
+            let mut entry = entry.borrow_mut();
             let mut failed = None;
             for (side, faults) in self.sides.iter().zip(&self.faults) {
-                match self.read_side(&**side, region_offset, sum, &mut body) {
-                    Ok(len) => return Ok(take(&body[..len])),
+                match self.read_side(&**side, region_offset, sum, least_bytes, &mut entry) {
+                    Ok(end) => return Ok(take(&entry[HEADER_BYTES..end])),
                     Err(error) => {
                         faults.fetch_add(1, Ordering::Relaxed);
                         failed.get_or_insert(error);
@@ -79,37 +85,45 @@ impl EntryViews {
         })
     }
 
-    /// Reads the whole body into the front of `body`; returns its length.
+    /// Reads the whole entry into the front of `entry`; returns its length.
     fn read_side(
         &self,
         side: &dyn View,
         region_offset: u64,
         sum: u64,
-        body: &mut Vec<u8>,
+        least_bytes: usize,
+        entry: &mut Vec<u8>,
     ) -> Result<usize, BodyError> {
-        let mut header = [0; HEADER_BYTES];
-        side.read(region_offset, &mut header)?;
+        let front = HEADER_BYTES + least_bytes.min(WITH_HEADER_BYTES_MAX);
+        if entry.len() < front {
+            entry.resize(front, 0);
+        }
+        side.read(region_offset, &mut entry[..front])?;
         let changed = BodyError::HeaderChanged { region_offset };
-        let found = EntryHeader::decode(&header).ok().filter(|_| header_sum(&header) == sum);
+        let header: &[u8; HEADER_BYTES] = entry.first_chunk().ok_or(changed)?;
+        let found = EntryHeader::decode(header).ok().filter(|_| header_sum(header) == sum);
         let Some(found) = found else { return Err(changed) };
         let len = usize::try_from(found.body_len_bytes).map_err(|_| changed)?;
-        if body.len() < len {
-            body.resize(len, 0);
+        let end = HEADER_BYTES.checked_add(len).ok_or(changed)?;
+        if entry.len() < end {
+            entry.resize(end, 0);
         }
-        let start = region_offset + HEADER_BYTES as u64;
-        side.read(start, &mut body[..len])?;
-        self.read_bytes.fetch_add((HEADER_BYTES + len) as u64, Ordering::Relaxed);
-        if found.checksum_kind.of(&body[..len]) != found.body_checksum {
-            return Err(BodyError::Checksum { region_offset: start });
+        if front < end {
+            side.read(region_offset + front as u64, &mut entry[front..end])?;
         }
-        Ok(len)
+        self.read_bytes.fetch_add(front.max(end) as u64, Ordering::Relaxed);
+        if found.checksum_kind.of(&entry[HEADER_BYTES..end]) != found.body_checksum {
+            return Err(BodyError::Checksum { region_offset: region_offset + HEADER_BYTES as u64 });
+        }
+        Ok(end)
     }
 }
 
 impl ReadLogged for EntryViews {
     fn read(&self, place: LogPlace, within: usize, out: &mut [u8]) -> Result<(), LostInLog> {
         let lost = |why| LostInLog { offset: place.offset, why };
-        let taken = self.read(place.offset, place.sum, |body| {
+        let least_bytes = within.saturating_add(out.len());
+        let taken = self.read(place.offset, place.sum, least_bytes, |body| {
             let part = within.checked_add(out.len()).and_then(|end| body.get(within..end));
             part.map(|part| out.copy_from_slice(part))
         });

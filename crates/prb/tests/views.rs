@@ -3,9 +3,10 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fastness_base::{LogPlace, ReadLogged};
-use fastness_pmem::{Mirror, SIDES_MAX, View};
+use fastness_pmem::{Mirror, ReadError, SIDES_MAX, View};
 use fastness_prb::*;
 use fastness_testkit::{Heap, HeapRange};
 use support::{config, durable_log};
@@ -43,7 +44,7 @@ impl World {
     }
 
     fn read(&self, placed: &Placed) -> Result<Vec<u8>, BodyError> {
-        self.views.read(placed.region_offset, placed.sum, <[u8]>::to_vec)
+        self.views.read(placed.region_offset, placed.sum, 0, <[u8]>::to_vec)
     }
 }
 
@@ -58,6 +59,11 @@ fn an_entry_is_read_from_its_place_until_its_chunk_is_emptied() {
     let placed: Vec<Placed> = bodies.iter().map(|body| world.write(5, body)).collect();
     for (body, placed) in bodies.iter().zip(&placed) {
         assert_eq!(world.read(placed).as_ref(), Ok(body));
+        // However much of it is known.
+        for least in [1, body.len() / 2, body.len() - 1, body.len()] {
+            let found = world.views.read(placed.region_offset, placed.sum, least, <[u8]>::to_vec);
+            assert_eq!(found.as_ref(), Ok(body), "{least} of {} bytes", body.len());
+        }
     }
     assert!(world.views.read_bytes() as usize > bodies.iter().map(Vec::len).sum::<usize>());
     assert_eq!(world.views.faults(), [0; SIDES_MAX]);
@@ -122,4 +128,36 @@ fn parts_of_a_body_are_inside_of_it() {
     assert!(ReadLogged::read(&world.views, other, 0, &mut part).is_err());
     let beyond = LogPlace { offset: (CHUNK * CHUNKS) as u64, ..place };
     assert!(ReadLogged::read(&world.views, beyond, 0, &mut part).is_err());
+}
+
+/// A region that counts how often it is read.
+struct Counting {
+    of: Heap,
+    reads: AtomicUsize,
+}
+
+impl View for Counting {
+    fn read(&self, region_offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.of.read(region_offset, dst)
+    }
+}
+
+/// The first bytes are what takes the time of a read from PM.
+#[test]
+fn what_is_read_to_its_end_takes_one_read() {
+    let world = World::new(1);
+    let body = body(7, 4096 + 40);
+    let placed = world.write(5, &body);
+    let side = Arc::new(Counting { of: world.sides[0].clone(), reads: AtomicUsize::new(0) });
+    let views = EntryViews::new(vec![side.clone()]);
+    let place = LogPlace { log: 1, offset: placed.region_offset, sum: placed.sum };
+    for (within, len, reads) in [(40, 4096, 1), (40, 512, 2), (3072, 1064, 1)] {
+        let mut part = vec![0; len];
+        side.reads.store(0, Ordering::Relaxed);
+        ReadLogged::read(&views, place, within, &mut part).unwrap();
+        assert_eq!(part, body[within..within + len]);
+        assert_eq!(side.reads.load(Ordering::Relaxed), reads, "{len} bytes from {within} on");
+    }
+    assert_eq!(views.read_bytes(), 3 * (HEADER_BYTES + body.len()) as u64);
 }

@@ -6,6 +6,7 @@ use fastness_store::record::{Record, SetAttr, Time, Truncate, attribute};
 use fastness_store::{Itx, Object, PoolResult, Records, Tx};
 
 use crate::acl;
+use crate::edit::Edit;
 use crate::error::{FsError, Result};
 use crate::file_system::FileSystem;
 use crate::ino::Ino;
@@ -102,6 +103,16 @@ pub(crate) fn clear_set_id(inode: &mut Inode, is_outsider: bool) {
     }
 }
 
+/// Refuses a size that cannot be set.
+fn check_size(inode: &Inode, size_bytes: u64) -> Result<()> {
+    match inode.file_type() {
+        mode::FILE if size_bytes > FILE_BYTES_MAX => Err(FsError::TooLarge),
+        mode::FILE => Ok(()),
+        mode::DIRECTORY => Err(FsError::IsADirectory),
+        _ => Err(FsError::Invalid("only files have a size that can be set")),
+    }
+}
+
 impl FileSystem {
     /// Attributes of a file.
     ///
@@ -150,7 +161,7 @@ impl FileSystem {
         })
     }
 
-    /// Sets attributes. A change of the size changes the time of the contents as well.
+    /// Sets attributes: all of them, or none. A change of the size changes the time of the contents as well.
     ///
     /// # Errors
     /// [`FsError::IsADirectory`], [`FsError::Invalid`] for a size of what is no file;
@@ -161,11 +172,8 @@ impl FileSystem {
         let mut edit = self.edit();
         let mut inode = edit.inode(ino)?;
         if let Some(size_bytes) = set.size_bytes {
-            self.resize(ino, &mut inode, size_bytes, now, set)?;
-            if set.is_size_alone() {
-                return self.attributes(ino);
-            }
-            inode = self.inode(ino)?;
+            check_size(&inode, size_bytes)?;
+            inode.mtime = now;
         }
         let time = |new: NewTime| match new {
             NewTime::Now => now,
@@ -182,57 +190,40 @@ impl FileSystem {
         inode.atime = set.atime.map_or(inode.atime, time);
         inode.mtime = set.mtime.map_or(inode.mtime, time);
         inode.ctime = set.ctime.unwrap_or(now);
-        edit.set_inode(ino, inode);
-        self.carry_out(&edit, |records| {
-            if inode.links > 0 {
+        let is_size_alone = set.is_size_alone();
+        let record = |records: &Records<'_>| {
+            if inode.links > 0 && !is_size_alone {
                 records.assign(attributes_itx(ino, &inode, attribute::ALL & !attribute::SIZE));
             }
-        })?;
-        self.late.logged(ino);
-        self.shown(ino, &inode)
+        };
+        match set.size_bytes {
+            Some(size_bytes) => {
+                let cut = Truncate { offset: size_bytes, len_bytes: u64::MAX };
+                let itx = Itx::unordered(ino.object(), &Record::Truncate(cut));
+                let block_bytes = self.block_bytes_for(size_bytes);
+                let truncate = |tx: &Tx, object: &Object| object.truncate(tx, size_bytes);
+                self.change_data(edit, (ino, inode), block_bytes, truncate, |records| {
+                    records.assign(itx);
+                    record(&records);
+                })?;
+            }
+            None => {
+                edit.set_inode(ino, inode);
+                self.carry_out(&edit, |records| record(&records))?;
+            }
+        }
+        if !is_size_alone {
+            self.late.logged(ino);
+        }
+        self.attributes(ino)
     }
 
-    /// Sets the size of a file that is locked.
-    fn resize(
-        &self,
-        ino: Ino,
-        inode: &mut Inode,
-        size_bytes: u64,
-        now: Time,
-        set: &SetAttributes,
-    ) -> Result<()> {
-        match inode.file_type() {
-            mode::FILE => {}
-            mode::DIRECTORY => return Err(FsError::IsADirectory),
-            _ => return Err(FsError::Invalid("only files have a size that can be set")),
-        }
-        if size_bytes > FILE_BYTES_MAX {
-            return Err(FsError::TooLarge);
-        }
-        (inode.mtime, inode.ctime) = (now, now);
-        if set.clears_set_id {
-            clear_set_id(inode, set.is_outsider);
-        }
-        let block_bytes = self.block_bytes_for(size_bytes);
-        let cut = Truncate { offset: size_bytes, len_bytes: u64::MAX };
-        let itx = Itx::unordered(ino.object(), &Record::Truncate(cut));
-        self.change_data(
-            ino,
-            *inode,
-            block_bytes,
-            |tx, object| object.truncate(tx, size_bytes),
-            |records| {
-                records.assign(itx);
-            },
-        )
-    }
-
-    /// Changes the bytes of a locked file, and stores its inode: both, or neither. Creates its object if it
-    /// has none.
+    /// Changes the bytes of a locked file, makes an edit, and stores the file's inode: all of it, or nothing.
+    /// Creates its object if it has none.
     pub(crate) fn change_data(
         &self,
-        ino: Ino,
-        mut inode: Inode,
+        mut edit: Edit<'_>,
+        (ino, mut inode): (Ino, Inode),
         block_bytes: u32,
         change: impl Fn(&Tx, &Object) -> PoolResult<()>,
         record: impl FnOnce(Records<'_>),
@@ -241,21 +232,22 @@ impl FileSystem {
         if known.is_none() {
             inode.block_bytes = block_bytes;
         }
-        let mut edit = self.edit();
         edit.set_inode(ino, inode);
         edit.frees();
-        let made = |tx: &Tx| {
+        let change_object = |tx: &Tx| {
             let created = match &known {
                 Some(_) => None,
                 None => Some(self.dataset().create_object_with(tx, ino.object(), block_bytes)?),
             };
             let object = known.as_deref().or(created.as_ref()).expect("one of them is there");
-            let done = change(tx, object).and_then(|()| edit.apply(tx));
+            let done = change(tx, object);
             if done.is_err() && created.is_some() {
                 self.dataset().destroy_object(tx, ino.object())?;
             }
             done.map(|()| (tx.txg(), created))
         };
+        // There is room for the rows before the object changes.
+        let made = |tx: &Tx| edit.apply_after(tx, || change_object(tx));
         let (txg, created) = self.open.transact(made, |records, _| {
             if inode.links > 0 {
                 record(records);

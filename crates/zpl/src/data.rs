@@ -230,7 +230,7 @@ impl FileSystem {
         let put = |tx: &Tx, object: &Object| logging.put(tx, object, &write);
         let has_cleared = cleared.is_some();
         let mut logged = Logged::default();
-        self.change_data(ino, inode, block_bytes, put, |records| {
+        self.change_data(self.edit(), (ino, inode), block_bytes, put, |records| {
             // Before the bytes: no crash may leave what another user wrote with these bits.
             cleared.into_iter().for_each(|itx| records.assign(itx));
             logged = logging.log(&records, ino, write);

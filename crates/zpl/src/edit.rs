@@ -8,7 +8,7 @@
 use std::ops::ControlFlow;
 
 use fastness_store::record::Time;
-use fastness_store::{RowChange, TableId, Tx};
+use fastness_store::{PoolResult, RowChange, TableId, Tx};
 
 use crate::error::{FsError, Result};
 use crate::ino::Ino;
@@ -309,7 +309,15 @@ impl<'a> Edit<'a> {
     ///
     /// # Errors
     /// Those of changing rows and of destroying objects.
-    pub(crate) fn apply(&self, tx: &Tx) -> fastness_store::PoolResult<()> {
+    pub(crate) fn apply(&self, tx: &Tx) -> PoolResult<()> {
+        self.apply_after(tx, || Ok(()))
+    }
+
+    /// The same, after another change in the transaction: both, or neither.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply), and those of the other change.
+    pub(crate) fn apply_after<T>(&self, tx: &Tx, first: impl FnOnce() -> PoolResult<T>) -> PoolResult<T> {
         let encoded: Vec<_> = self.inodes.iter().map(|(ino, inode)| (ino.key(), inode.encode())).collect();
         let inodes = encoded.iter().map(|(key, row)| RowChange { table: INODES, key, value: Some(row) });
         let rows = self.rows.iter().map(|row| RowChange {
@@ -326,7 +334,7 @@ impl<'a> Edit<'a> {
                 destroyed => destroyed?,
             }
         }
-        dataset.change_rows(tx, &changes, self.frees)?;
+        let made = dataset.change_rows_after(tx, &changes, self.frees, first)?;
         self.inodes.iter().for_each(|(ino, inode)| self.tables.changed_inode(*ino, Some(inode)));
         for row in &self.rows {
             match (row.table, ino_of(&row.key)) {
@@ -335,7 +343,7 @@ impl<'a> Edit<'a> {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(made)
     }
 
     /// Inodes that it changes.

@@ -118,7 +118,8 @@ impl FileSystem {
         let itxs = [(punched > 0, Record::Zeroes(zeroes)), (grows, Record::Truncate(cut))];
         let itxs = itxs.into_iter().filter(|(is_made, _)| *is_made);
         let itxs = itxs.map(|(_, record)| Itx::unordered(ino.object(), &record));
-        self.change_data(ino, inode, self.block_bytes_for(end), change, |records| {
+        let block_bytes = self.block_bytes_for(end);
+        self.change_data(self.edit(), (ino, inode), block_bytes, change, |records| {
             itxs.for_each(|itx| records.assign(itx));
         })
     }
@@ -160,7 +161,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::Invalid`]: the ranges overlap; [`NoSpace`](PoolError::NoSpace) and those of reading and
-    /// writing: some parts may then be copied.
+    /// writing: nothing is copied then. If there is an error after some parts, these are what is returned.
     pub fn copy_range(
         &self,
         from: Ino,
@@ -186,12 +187,14 @@ impl FileSystem {
         let mut done = 0;
         while done < len_bytes {
             let part_bytes = (len_bytes - done).min(part_max - (from_offset + done) % part_max);
-            let copied =
-                self.copy_part((from, from_offset + done), (to, to_offset + done), part_bytes, &mut buffer)?;
-            if copied == 0 {
-                break;
+            let (start, at) = ((from, from_offset + done), (to, to_offset + done));
+            match self.copy_part(start, at, part_bytes, &mut buffer) {
+                Ok(0) => break,
+                Ok(copied) => done += copied,
+                // What was copied is there, and a program is told how much that is.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
             }
-            done += copied;
         }
         if done > 0 {
             self.commit_if_always()?;

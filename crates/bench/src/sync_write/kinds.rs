@@ -2,12 +2,11 @@
 
 use super::one::median;
 use super::stack::{LogKind, Plan, Site, Stack};
-use super::threads::turn;
+use super::threads::{numbers_of_threads, turn};
 use crate::error::Result;
 use crate::measure::by_turns;
 use crate::{Options, Row};
 
-const THREADS: [usize; 4] = [1, 2, 4, 8];
 /// Writes of a turn of the slower kind, of all threads together.
 const LWB_WRITES: u64 = 2_000;
 const PMEM_WRITES: u64 = 16_000;
@@ -20,11 +19,11 @@ pub(super) fn rows(site: &Site, options: Options) -> Result<Vec<Row>> {
     lwb.warm()?;
     let listed = Stack::new(site, "listed", &Plan { has_bypass: false, ..plan })?;
     listed.warm()?;
-    let turns = if options.quick { 11 } else { 61 };
+    let turns = if options.quick { 9 } else { 61 };
     let (mut seed, mut other) = (0, 50);
     let mut rows = Vec::new();
     for (volumes, name) in [(1, "one volume"), (8, "one volume each")] {
-        for threads in THREADS {
+        for &threads in numbers_of_threads(options) {
             if threads == 1 && volumes > 1 {
                 continue;
             }

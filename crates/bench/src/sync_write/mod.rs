@@ -5,7 +5,7 @@
 //! the same writes under `sync=disabled`. Pages of the region are mapped before anything is timed, and every
 //! row begins with volumes that were written before. Txgs sync between turns, not beside them, but for the
 //! rows that say so. Writes and reads that need no log, the block log on a simulated disk, and the rows of
-//! `fastness bench vhost-user` come last.
+//! `fastness bench vhost-user` come last; the latter not in a quick run.
 //!
 //! The pool is a file in the folder that the variable `FASTNESS_BENCH_DIR` names, else in that for temporary
 //! files.
@@ -46,6 +46,8 @@ pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
     rows.push(simulated::row(options, 1000, Flushes::Exclusive, 8)?);
     rows.extend(in_memory(&site.place, options)?);
     drop(site);
-    rows.extend(crate::vhost_user::run(options)?);
+    if !options.quick {
+        rows.extend(crate::vhost_user::run(options)?);
+    }
     Ok(rows)
 }

@@ -14,7 +14,11 @@ use crate::{Options, Row};
 
 /// Writes of a turn, of all threads together: long enough that starting them does not show.
 const WRITES: u64 = 16_000;
-const THREADS: [usize; 4] = [1, 2, 4, 8];
+
+/// How many threads there are; the goals are for one and for two.
+pub(super) fn numbers_of_threads(options: Options) -> &'static [usize] {
+    if options.quick { &[1, 2, 8] } else { &[1, 2, 4, 8] }
+}
 
 /// One turn of `writes` writes of all threads together; thread `i` writes to volume `i` modulo their number.
 pub(super) fn turn(
@@ -42,7 +46,7 @@ pub(super) fn scaling(site: &Site, options: Options) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let (mut seed, mut other) = (0, 50);
     for (volumes, name) in [(8, "one volume each"), (1, "one volume")] {
-        for threads in THREADS {
+        for &threads in numbers_of_threads(options) {
             if threads == 1 && volumes > 1 {
                 continue;
             }

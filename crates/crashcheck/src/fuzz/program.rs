@@ -45,6 +45,7 @@ impl<'a> Program<'a> {
         Setting {
             trace: &place.trace,
             work: &place.work,
+            keep: None,
             threads: self.threads,
             tools: self.tools,
             deadline,

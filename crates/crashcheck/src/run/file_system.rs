@@ -202,12 +202,12 @@ pub fn trace_in_guest(
         let blocks = coverage.map_or(Ok(0), |path| std::fs::copy(folder.join("coverage"), path));
         blocks.and(std::fs::copy(folder.join("trace"), setting.trace))
     })?;
-    moved.map_err(CheckError::file("take the trace to", setting.trace))?;
     if !output.is_success() {
         return Err(CheckError::InGuest {
             said: format!("{}{}", output.text(), String::from_utf8_lossy(&output.stderr)),
         });
     }
+    moved.map_err(CheckError::file("take the trace to", setting.trace))?;
     Ok(())
 }
 
@@ -232,6 +232,7 @@ pub fn analyse_in_guest(name: &str, system: &FileSystem, setting: &GuestSetting<
         has_prefix_oracle: false,
         has_operations: false,
         must_be_atomic: true,
+        in_recovery: None,
         threads: setting.threads,
         exclude: setting.exclude,
         symbols: &|pc, _| setting.symbols.and_then(|symbols| symbols.find(pc)),

@@ -151,6 +151,11 @@ impl Branches {
         self.base(dataset).filter(|base| self.bases.contains_key(&base.snapshot))
     }
 
+    /// Holes of a snapshot: object and first block, end, txg.
+    pub(crate) fn holes(&self, snapshot: u64) -> Vec<(ExtentKey, (u64, Txg))> {
+        self.holes.of(snapshot)
+    }
+
     /// How often rows were moved since the import, from one branch to another or from the past.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
@@ -302,7 +307,7 @@ impl<'a> Branching<'a> {
 
     /// Holes of a snapshot: object and first block, end, txg.
     pub(crate) fn holes(&self, snapshot: u64) -> Vec<(ExtentKey, (u64, Txg))> {
-        self.all.holes.of(snapshot)
+        self.all.holes(snapshot)
     }
 
     /// Pruning of a branch goes on here; `None`: it is done.

@@ -6,6 +6,7 @@
 //! engine_error  errors of the engine, as errors of the pool
 //! file          the file under the tables
 //! file_branches which branches are file systems
+//! going_back    what going back to a snapshot changes
 //! groups        rows of extents
 //! life          how long an object was there
 //! past          rows of extents as snapshots see them
@@ -21,6 +22,7 @@ mod difference;
 mod engine_error;
 pub(crate) mod file;
 pub(crate) mod file_branches;
+mod going_back;
 pub(crate) mod groups;
 pub(crate) mod life;
 pub(crate) mod past;

@@ -17,7 +17,7 @@ use crate::ids::Place;
 use crate::metadata::tables::REFERENCES;
 
 /// The table; `None` before anything was shared.
-fn table(transaction: &ReadTransaction) -> Result<Option<ReadOnlyTable<u64, u64>>> {
+pub(super) fn table(transaction: &ReadTransaction) -> Result<Option<ReadOnlyTable<u64, u64>>> {
     match transaction.open_table(REFERENCES) {
         Err(TableError::TableDoesNotExist(_)) => Ok(None),
         table => Ok(Some(table?)),

@@ -14,6 +14,7 @@ use crate::metadata::life::{Life, Shape};
 use crate::metadata::past;
 use crate::metadata::past_objects::{self, PastObjects};
 use crate::metadata::past_rows::{self, PastRows, RowsAt};
+use crate::metadata::references;
 use crate::metadata::tables::{AUX, DOOMED, EXTENTS, ExtentKey, OBJECTS, PIECES, PastKey, ROWS, SHOWN};
 use crate::objects::cleared::Cleared;
 use crate::objects::extent::{Extent, GROUP_BLOCKS, Group, decode_group, decode_pieces};
@@ -202,6 +203,11 @@ impl Snapshot {
     /// Whether an object is listed to be freed: dataset, first and last number.
     pub(crate) fn is_doomed(&self, listed: (u64, u64, u64)) -> Result<bool> {
         Ok(self.transaction.open_table(DOOMED)?.get(listed)?.is_some())
+    }
+
+    /// How many blocks name each place that several do; `None` before there was one.
+    pub(crate) fn counts(&self) -> Result<Option<ReadOnlyTable<u64, u64>>> {
+        references::table(&self.transaction)
     }
 
     /// The live blocks of a row: number, extent.

@@ -13,11 +13,9 @@ use std::sync::atomic::Ordering;
 use crate::error::{PoolError, Result};
 use crate::ids::Txg;
 use crate::metadata::branches::{Base, BranchChange};
-use crate::metadata::tables::PastKey;
 use crate::namespace::file_snapshots::charge_of_files;
 use crate::namespace::snapshots::{charge_of_gone, check_unneeded};
-use crate::objects::extent::GROUP_BLOCKS;
-use crate::pool::Pool;
+use crate::pool::{Pool, Tx};
 use crate::space::room::{Charge, Claim};
 use crate::state::datasets::{DatasetCore, Namespace};
 use fastness_sync::order::{lock, read, write};
@@ -66,27 +64,52 @@ impl Pool {
         let closed = self.close(snapshot)?;
         // What is in the volume's layers goes first: the rows are changed in a txg that has nothing of it.
         self.sync()?;
-        let ((), txg) = self.transact(|tx| {
-            let mut namespace = write(&self.shared.datasets.namespace);
-            namespace.check_order(tx.txg())?;
-            let (_, base) = self.durable(&namespace, snapshot)?;
-            let newer = newer(&namespace, base);
-            if !newer.is_empty() && !newer_too {
-                let newer = newer.iter().map(|core| namespace.path(core.id.0)).collect();
-                return Err(PoolError::NotNewest { name: snapshot.to_owned(), newer });
+        let mut is_reclaimed = false;
+        let txg = loop {
+            match self.try_rollback(&closed, snapshot, newer_too) {
+                Err(PoolError::Overtaken { .. }) => {}
+                Err(PoolError::NoSpace { .. }) if !is_reclaimed && self.reclaim()? => is_reclaimed = true,
+                tried => break tried?,
             }
-            newer.iter().try_for_each(|core| check_unneeded(&namespace, core))?;
-            let charge = self.charge_of_rollback(base)? + charge_of_gone() * newer.len() as u64;
-            self.shared.reserve_rows(&mut self.shared.txgs.changes(tx.txg()), charge, Claim::Free)?;
-            newer.iter().rev().for_each(|core| self.shared.remove_snapshot(&mut namespace, tx, core));
-            let change = BranchChange::Rollback { id: closed.0.id.0, base };
-            self.shared.txgs.changes(tx.txg()).branches.push(change);
-            // Later changes of datasets come after it.
-            namespace.newest = Some(tx.txg());
-            Ok(())
-        })?;
+        };
         self.wait_synced(txg)?;
         Ok(txg)
+    }
+
+    fn try_rollback(&self, closed: &Closed, snapshot: &str, newer_too: bool) -> Result<Txg> {
+        let tx = self.begin_after_synced()?;
+        let mut namespace = write(&self.shared.datasets.namespace);
+        namespace.check_order(tx.txg())?;
+        let (_, base) = self.durable(&namespace, snapshot)?;
+        let newer = newer(&namespace, base);
+        if !newer.is_empty() && !newer_too {
+            let newer = newer.iter().map(|core| namespace.path(core.id.0)).collect();
+            return Err(PoolError::NotNewest { name: snapshot.to_owned(), newer });
+        }
+        newer.iter().try_for_each(|core| check_unneeded(&namespace, core))?;
+        let charge = self.charge_of_rollback(base)? + charge_of_gone() * newer.len() as u64;
+        self.shared.reserve_rows(&mut self.shared.txgs.changes(tx.txg()), charge, Claim::Free)?;
+        newer.iter().rev().for_each(|core| self.shared.remove_snapshot(&mut namespace, &tx, core));
+        let change = BranchChange::Rollback { id: closed.0.id.0, base };
+        self.shared.txgs.changes(tx.txg()).branches.push(change);
+        // Later changes of datasets come after it.
+        namespace.newest = Some(tx.txg());
+        drop(namespace);
+        Ok(tx.commit())
+    }
+
+    /// Begins a transaction in a txg whose predecessor has synced: what the tables say now is what its sync
+    /// finds, as far as no user has changed it meanwhile. A txg that frees in the background changes rows.
+    fn begin_after_synced(&self) -> Result<Tx> {
+        loop {
+            let tx = self.begin_tx()?;
+            let before = Txg(tx.txg().0 - 1);
+            if self.synced_txg() >= before {
+                return Ok(tx);
+            }
+            drop(tx);
+            self.wait_synced(before)?;
+        }
     }
 
     /// Keeps the volume of a snapshot from being opened.
@@ -99,21 +122,13 @@ impl Pool {
         Closed::close(&namespace, volume)
     }
 
-    /// What the rows take that change: those of extents, those of the past, and counts of shared places.
+    /// What the rows take that change.
     fn charge_of_rollback(&self, base: Base) -> Result<Charge> {
-        let snapshot = self.shared.tables.current();
-        let Some(past) = &snapshot.past else { return Ok(Charge::rows(4)) };
-        let from: PastKey = (base.branch, 0, 0, 0);
-        let mut rows = 0_u64;
-        let range = past.range(from..(base.branch + 1, 0, 0, 0)).map_err(PoolError::from);
-        for row in self.shared.tables.explained(range)? {
-            let row = self.shared.tables.explained(row.map_err(PoolError::from))?;
-            rows += u64::from(row.0.value().3 >= base.txg.0);
-        }
-        let is_shared = self.shared.space.has_shared.load(Ordering::SeqCst);
-        let of_row = 2 + if is_shared { 2 * GROUP_BLOCKS } else { 2 };
-        let files = self.shared.tables.explained(charge_of_files(&snapshot, base))?;
-        Ok(Charge::rows(4 + rows * of_row) + files)
+        let tables = self.shared.tables.current();
+        let rows = self.shared.tables.explained(tables.rows_of_going_back(base))?;
+        let files = self.shared.tables.explained(charge_of_files(&tables, base))?;
+        // Of the volume: its size, what it shows and uses, where pruning goes on.
+        Ok(Charge::rows(4 + rows) + files)
     }
 }
 

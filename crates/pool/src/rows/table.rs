@@ -65,17 +65,33 @@ impl Dataset {
     /// # Errors
     /// As [`Table::put`]; nothing was changed.
     pub fn change_rows(&self, tx: &Tx, changes: &[RowChange<'_>], frees: bool) -> Result<()> {
-        change_rows(&self.shared, &self.core, tx, changes, frees)
+        self.change_rows_after(tx, changes, frees, || Ok(()))
+    }
+
+    /// The same after `first`, another change in the transaction, which is made once there is room for the
+    /// rows: so that there are both, or neither. Returns what `first` has returned.
+    ///
+    /// # Errors
+    /// As [`change_rows`](Self::change_rows), and those of `first`.
+    pub fn change_rows_after<T>(
+        &self,
+        tx: &Tx,
+        changes: &[RowChange<'_>],
+        frees: bool,
+        first: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        change_rows(&self.shared, &self.core, tx, changes, frees, first)
     }
 }
 
-fn change_rows(
+fn change_rows<T>(
     shared: &Arc<Shared>,
     core: &Arc<DatasetCore>,
     tx: &Tx,
     changes: &[RowChange<'_>],
     frees: bool,
-) -> Result<()> {
+    first: impl FnOnce() -> Result<T>,
+) -> Result<T> {
     assert!(Arc::ptr_eq(shared, &tx.home.shared), "a transaction of this pool");
     let (mut reserved, mut pasts) = (Charge::default(), Vec::new());
     for RowChange { table, key, value } in changes {
@@ -102,6 +118,7 @@ fn change_rows(
     let claim = if frees { Claim::Free } else { Claim::Data };
     // Before locking: quotas read the namespace, and a thread that holds that may want the lock.
     shared.reserve(core, reserved, tx.claim(claim))?;
+    let made = first().inspect_err(|_| shared.settle(core, reserved, Charge::default()))?;
     let (mut charged, mut bytes, mut is_gone) = (Charge::default(), 0, false);
     for (at, RowChange { table, key, value }) in changes.iter().enumerate() {
         let past = pasts.get(at).copied().unwrap_or_default();
@@ -119,7 +136,7 @@ fn change_rows(
     }
     shared.settle(core, reserved, charged);
     shared.txgs.pipeline.change_dirty(bytes);
-    if is_gone { Err(PoolError::NoDataset(core.id.to_string())) } else { Ok(()) }
+    if is_gone { Err(PoolError::NoDataset(core.id.to_string())) } else { Ok(made) }
 }
 
 /// What keeping a row for snapshots takes, before it changes.
@@ -201,7 +218,7 @@ impl Table {
 
     fn change(&self, tx: &Tx, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         let change = RowChange { table: self.id, key, value };
-        change_rows(&self.shared, &self.core, tx, &[change], value.is_none())
+        change_rows(&self.shared, &self.core, tx, &[change], value.is_none(), || Ok(()))
     }
 
     fn gone(&self) -> PoolError {
