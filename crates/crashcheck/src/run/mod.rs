@@ -15,7 +15,7 @@ pub use config::{
     OracleConfig, PersistenceConfig, PickConfig, PmConfig, RECOVERY_CRASHES_MAX, RECOVERY_IMAGES,
     RecoverConfig, Test, TraceConfig,
 };
-pub use file_system::{FileSystem, FileTest, Work, run_in_guest};
+pub use file_system::{FileSystem, FileTest, Work, analyse_in_guest, run_in_guest, trace_in_guest};
 pub use setting::GuestSetting;
 pub use suite::{BUILT_IN, SUITE_FILE, Suite};
 pub use user::{Setting, TracedRecovery};
