@@ -5,15 +5,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fastness_crashcheck::check::{CommandExtract, Oracle, Pace, Predicate};
+use fastness_crashcheck::check::{CommandExtract, Oracle, Pace, Predicate, RecoveryCrashes};
 use fastness_crashcheck::generate::Layout;
-use fastness_crashcheck::run::{Analysis, ImagesConfig, Limits};
+use fastness_crashcheck::run::{Analysis, ImagesConfig, Limits, TracedRecovery};
 use fastness_crashcheck::symbols::Symbols;
 use fastness_crashcheck::trace::open_trace;
+use fastness_crashcheck::tracer::Programs;
 use fastness_terminal::Outcome;
 
 use crate::error::{Context, Result, refuse};
-use crate::options::{BudgetArgs, HintArgs, ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
+use crate::options::{
+    BudgetArgs, HintArgs, ImageArgs, RecoverArgs, RecoveryCrashArgs, Subject, SymbolArgs, words,
+};
 use crate::progress::Progress;
 use crate::work::Program;
 use crate::{report, work};
@@ -45,6 +48,8 @@ pub struct AnalyzeArgs {
     #[command(flatten)]
     judge: RecoverArgs,
     #[command(flatten)]
+    crashes: RecoveryCrashArgs,
+    #[command(flatten)]
     hints: HintArgs,
     #[command(flatten)]
     budget: BudgetArgs,
@@ -72,6 +77,24 @@ pub(crate) fn run(args: AnalyzeArgs, program: &Program, out: &mut dyn Write) -> 
         work: work.path().to_owned(),
         current_dir: PathBuf::from("."),
     };
+    let depth = args.crashes.depth();
+    let tools = (depth > 0).then(|| Programs::default().find()).transpose()?;
+    let tracer = tools.as_ref().map(|tools| TracedRecovery {
+        command: &extract.command,
+        layout: extract.layout.clone(),
+        work: work.path().join("reads"),
+        current_dir: &extract.current_dir,
+        time_out,
+        tools,
+    });
+    let keep = args.output.as_ref().map(|folder| folder.join(&name));
+    let in_recovery = tracer.as_ref().map(|tracer| RecoveryCrashes {
+        depth,
+        per_point: args.crashes.per_point(),
+        tracer,
+        work: work.path(),
+        keep: keep.as_deref(),
+    });
     let mut oracles: Vec<Box<dyn Oracle>> = Vec::new();
     let oracle = args.judge.oracle();
     if let Some(command) = oracle.predicate {
@@ -91,6 +114,7 @@ pub(crate) fn run(args: AnalyzeArgs, program: &Program, out: &mut dyn Write) -> 
         has_prefix_oracle: oracle.prefix,
         has_operations: args.operations,
         must_be_atomic: oracle.atomic,
+        in_recovery,
         threads: args.judge.threads(),
         exclude: &args.hints.exclude,
         symbols: &|pc, _| symbols.find(pc).or_else(|| kernel.find(pc)),

@@ -6,15 +6,18 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use fastness_crashcheck::fuzz::FuzzedFileSystem;
 use fastness_crashcheck::guest::{Guests, Snapshot};
 use fastness_crashcheck::report::Report;
 use fastness_crashcheck::run::{FileSystem, FileTest, GuestSetting, ImagesConfig, Suite, run_in_guest};
 use fastness_crashcheck::symbols::KernelSymbols;
 use fastness_crashcheck::tracer::Programs;
+use fastness_crashcheck_workload::Workload;
 use fastness_crashcheck_workload::ace::{FileSet, Sequences};
 use fastness_terminal::{Outcome, note};
 
 use crate::error::{Context, Result, refuse};
+use crate::fuzz::{LoopArgs, Replay, Task};
 use crate::machine::MachineArgs;
 use crate::options::{BudgetArgs, HintArgs, ImageArgs, Subject, threads};
 use crate::progress::Progress;
@@ -26,6 +29,7 @@ Examples:
   scripts/install-qemu && scripts/crash-guest
   fastness crashcheck fs ext4-dax                           the 18 tests, and a table
   fastness crashcheck fs ext4-dax xfs-dax --test hello-world --test append -o out
+  fastness crashcheck fs ext4-dax --fuzz --budget 3600      workloads that change at random; kernel code that is new leads the way
   fastness crashcheck fs ext4-dax --ace 1                   generated workloads of one operation; --ace 2: of two
   fastness crashcheck fs --print-suite mine                 the built-in suite, to be edited
   fastness crashcheck fs --suite mine nova --kernel bzImage --modules modules
@@ -53,6 +57,15 @@ pub struct FsArgs {
     /// Run all workloads with this number of operations that ACE generates, instead of the suite's tests
     #[arg(long, value_name = "LENGTH", conflicts_with = "test", value_parser = clap::value_parser!(u32).range(1..=3))]
     ace: Option<u32>,
+    /// Fuzz: workloads that change at random, instead of the suite's tests, until --runs or --budget.
+    /// Findings go to the folder of -o
+    #[arg(long, conflicts_with_all = ["test", "ace", "workload"])]
+    fuzz: bool,
+    #[command(flatten)]
+    limits: LoopArgs,
+    /// Run this workload, in J-lang, instead of the suite's tests. May be repeated
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["test", "ace"])]
+    workload: Vec<PathBuf>,
     /// Start at this workload
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "ace")]
     from: u64,
@@ -90,6 +103,9 @@ pub(crate) fn run(args: FsArgs, program: &Program, out: &mut dyn Write) -> Resul
         writeln!(out, "wrote {}", Suite::print(folder)?.display())?;
         return Ok(Outcome::Clean);
     }
+    if !args.fuzz && !args.limits.is_empty() {
+        return Err(refuse("--runs, --findings, --corpus, --shrink-runs and --ignore are for --fuzz"));
+    }
     let suite = args.suite.as_deref().map_or_else(Suite::built_in, Suite::read)?;
     let systems = choose(&args.systems, &suite.systems)?;
     let tests = tests(&args, &suite)?;
@@ -102,6 +118,9 @@ pub(crate) fn run(args: FsArgs, program: &Program, out: &mut dyn Write) -> Resul
     let symbols = symbols(&snapshot, args.output.folder())?;
     let threads = args.jobs.unwrap_or_else(|| snapshot.config().at_a_time(threads()));
     let machine = Machine { guests: Guests::new(&snapshot, IMAGES_PER_GUEST), symbols, plugin, threads };
+    if args.fuzz {
+        return fuzz(&args, &systems, &machine, work.path(), out);
+    }
     let reports = run_all(&args, &systems, &tests, &machine, work.path())?;
     drop(work);
     let all: Vec<Report> = reports.iter().flatten().flatten().cloned().collect();
@@ -138,6 +157,12 @@ fn tests(args: &FsArgs, suite: &Suite) -> Result<Vec<FileTest>> {
         let workloads = workloads.skip(usize::try_from(args.from).unwrap_or(usize::MAX)).take(count);
         return Ok(workloads.map(|found| FileTest::of_workload(&found.name, &found.workload)).collect());
     }
+    if args.fuzz {
+        return Ok(Vec::new());
+    }
+    if !args.workload.is_empty() {
+        return args.workload.iter().map(|path| workload(path)).collect();
+    }
     let all = &suite.tests;
     if all.is_empty() {
         return Err(refuse("the suite has no tests: write a [[test]], or give --ace 1"));
@@ -153,6 +178,51 @@ fn tests(args: &FsArgs, suite: &Suite) -> Result<Vec<FileTest>> {
         }
     };
     args.test.iter().map(find).collect()
+}
+
+/// A workload of a file, called as the file is.
+fn workload(path: &Path) -> Result<FileTest> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let workload = Workload::parse(&text).map_err(|error| refuse(format!("{}: {error}", path.display())))?;
+    let name = path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    Ok(FileTest::of_workload(&name, &workload))
+}
+
+/// Fuzzes one file system after the other.
+fn fuzz(
+    args: &FsArgs,
+    systems: &[(&str, &FileSystem)],
+    machine: &Machine<'_>,
+    work: &Path,
+    out: &mut dyn Write,
+) -> Result<Outcome> {
+    let images = ImagesConfig { shrink: args.shrink, ..args.images.config(Subject::Guest) };
+    let mut has_found = false;
+    for (name, system) in systems {
+        let subject = FuzzedFileSystem {
+            name,
+            system,
+            guests: &machine.guests,
+            plugin: &machine.plugin,
+            threads: machine.threads,
+            has_stacks: args.stacks,
+            images: &images,
+            exclude: &args.hints.exclude,
+            symbols: machine.symbols.as_ref(),
+        };
+        let task = Task {
+            subject: &subject,
+            work,
+            threads: machine.threads,
+            seed: args.images.seed(),
+            deadline: args.budget.deadline(),
+            output: args.output.folder(),
+            show: args.show.show(),
+            replay: Replay::FileSystem,
+        };
+        has_found |= matches!(args.limits.run(&task, out)?, Outcome::Found);
+    }
+    Ok(if has_found { Outcome::Found } else { Outcome::Clean })
 }
 
 /// What tests are run with.

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! run, analyze, fs            test programs, a trace, file systems of a guest
-//! fuzz                        finds the inputs whose crashes break a program
+//! fuzz                        finds the inputs whose crashes break a program; `fs` calls it for file systems
 //! report, images, explain     what they have found, and how
 //! trace, litmus               traces; small programs with known crash states
 //! machine, program, options   options of several commands: guests, programs under test, crash images
@@ -85,9 +85,9 @@ pub fn run(
 ) -> Result<Outcome, CheckerError> {
     match command {
         CrashcheckCommand::Run(args) => run::run(args, program, out),
+        CrashcheckCommand::Fuzz(args) => fuzz::run(args, program, out),
         CrashcheckCommand::Fs(args) => fs::run(args, program, out),
         CrashcheckCommand::Analyze(args) => analyze::run(args, program, out),
-        CrashcheckCommand::Fuzz(args) => fuzz::run(args, program, out),
         CrashcheckCommand::Report(args) => report::run(args, out),
         CrashcheckCommand::Images(args) => images::run(args, out),
         CrashcheckCommand::Explain(args) => explain::run(args, out),

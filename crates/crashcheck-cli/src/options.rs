@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use fastness_crashcheck::explain::Exclusion;
 use fastness_crashcheck::run::{
-    ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig,
+    ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig, RECOVERY_CRASHES_MAX,
+    RECOVERY_IMAGES,
 };
 use fastness_crashcheck::symbols::{KernelSymbols, KernelSymbolsError};
 
@@ -61,6 +62,31 @@ impl RecoverArgs {
 
     pub(crate) fn threads(&self) -> usize {
         self.jobs.unwrap_or_else(threads)
+    }
+}
+
+/// Crashes during recovery.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Crashes during recovery")]
+pub(crate) struct RecoveryCrashArgs {
+    /// Let recoveries crash as well, so many times one after the other: each recovery is traced, and its
+    /// crash images recovered
+    #[arg(long, value_name = "DEPTH", default_value_t = 0,
+        value_parser = clap::value_parser!(u64).range(..=RECOVERY_CRASHES_MAX as u64))]
+    recovery_crashes: u64,
+    /// Most images for a failure point of a recovery
+    #[arg(long, value_name = "NUMBER", default_value_t = RECOVERY_IMAGES as u64,
+        value_parser = clap::value_parser!(u64).range(1..))]
+    recovery_per_point: u64,
+}
+
+impl RecoveryCrashArgs {
+    pub(crate) fn depth(&self) -> usize {
+        self.recovery_crashes as usize
+    }
+
+    pub(crate) fn per_point(&self) -> usize {
+        usize::try_from(self.recovery_per_point).unwrap_or(usize::MAX)
     }
 }
 

@@ -28,7 +28,7 @@ says `nopl 0x7a5c0001(%rax,%rax,1)` with 3 in rdi and a number in rsi (docs/cras
 Exit code 1 if an operation is not crash-consistent.";
 
 /// Options that a configuration has itself.
-const IN_CONFIGURATIONS: [&str; 20] = [
+const IN_CONFIGURATIONS: [&str; 22] = [
     "exclude",
     "pm",
     "recover",
@@ -40,6 +40,8 @@ const IN_CONFIGURATIONS: [&str; 20] = [
     "operations",
     "not_atomic",
     "timeout",
+    "recovery_crashes",
+    "recovery_per_point",
     "shrink",
     "eadr",
     "dissertation",
@@ -92,7 +94,8 @@ fn run_all(args: &RunArgs, tests: &[Test], work: &Path) -> Result<Vec<Report>> {
         let trace = args.output.trace(&test.name, &work);
         let threads = args.program.threads();
         let tools = &tools;
-        let setting = Setting { trace: &trace, work: &work, threads, tools, deadline, progress: &tell };
+        let keep = args.output.folder();
+        let setting = Setting { trace: &trace, work: &work, keep, threads, tools, deadline, progress: &tell };
         let report = test.run(&setting).with_context(|| format!("test {}", test.name));
         drop(progress);
         let report = report?;

@@ -54,15 +54,13 @@ impl Features {
     }
 }
 
-/// Counts that are one: 1, 2, 3, 4 to 7, 8 to 15, 16 to 31, 32 to 127, more.
-fn bucket(count: u64) -> u8 {
+/// Counts that are one: 1, 2, 3, 4 to 7, 8 to 15, and so on without end, because how long a value is matters
+/// to what stores it.
+fn bucket(count: u64) -> u32 {
     match count {
-        0..=3 => count as u8,
-        4..=7 => 4,
-        8..=15 => 5,
-        16..=31 => 6,
-        32..=127 => 7,
-        _ => 8,
+        0 => 0,
+        1..=3 => count as u32,
+        _ => 2 + count.ilog2(),
     }
 }
 
@@ -110,8 +108,8 @@ mod tests {
 
     #[test]
     fn counts_are_told_apart_where_they_differ_much() {
-        let buckets: Vec<u8> = [1, 2, 3, 4, 7, 8, 15, 16, 31, 32, 127, 128, u64::MAX].map(bucket).to_vec();
-        assert_eq!(buckets, [1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8]);
+        let buckets = [1, 2, 3, 4, 7, 8, 15, 16, 2047, 2048, u64::MAX].map(bucket);
+        assert_eq!(buckets, [1, 2, 3, 4, 4, 5, 5, 6, 12, 13, 65]);
         assert!(of(&[(7, 0)], &[]).is_empty(), "a block that did not run");
     }
 }

@@ -26,7 +26,7 @@ pub fn odd(number: u64, max: u64, rng: &mut Rng) -> u64 {
             beside(unit * count, rng)
         }
         5..=6 => beside(number, rng),
-        7 => number.saturating_mul(2 + rng.below(3)),
+        7 => number.saturating_mul(2 + rng.below(31)),
         8 => number / 2,
         9 => rng.below(number.saturating_mul(2).max(16)),
         10 => {

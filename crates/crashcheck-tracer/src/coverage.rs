@@ -21,13 +21,15 @@ pub(crate) struct Coverage {
     counters: Counters,
     /// By address.
     numbers: Mutex<HashMap<u64, usize>>,
+    /// What the counters had counted when it began.
+    before: Mutex<Vec<u64>>,
 }
 
 impl Coverage {
     /// For a file at `path`, which is written at the end.
     pub(crate) fn new(path: &Path) -> Coverage {
         let counters = Counters::new(BLOCKS_MAX);
-        Coverage { path: path.to_owned(), counters, numbers: Mutex::default() }
+        Coverage { path: path.to_owned(), counters, numbers: Mutex::default(), before: Mutex::default() }
     }
 
     /// A block is being translated, perhaps again. The first [`BLOCKS_MAX`] are counted.
@@ -44,13 +46,24 @@ impl Coverage {
         }
     }
 
+    /// What has run until now does not count.
+    pub(crate) fn begin(&self) {
+        let len = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        *before = (0..len).map(|number| self.counters.sum(number)).collect();
+    }
+
     /// Writes what has run so far, in the order of addresses.
     ///
     /// # Errors
     /// Those of the file.
     pub(crate) fn save(&self) -> io::Result<()> {
         let numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = |(pc, number): (&u64, &usize)| Block { pc: *pc, count: self.counters.sum(*number) };
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = |(pc, number): (&u64, &usize)| {
+            let before = before.get(*number).copied().unwrap_or_default();
+            Block { pc: *pc, count: self.counters.sum(*number).saturating_sub(before) }
+        };
         let mut blocks: Vec<Block> = numbers.iter().map(count).filter(|block| block.count > 0).collect();
         blocks.sort_unstable();
         write(&mut File::create(&self.path)?, blocks)

@@ -33,6 +33,7 @@
 //! | `disk=LENGTH[/BLOCK][@FILE]` | an NVMe disk, blocks of 512 bytes if not said, on a raw file, or on zeroes; may be repeated |
 //! | `from_boot=on` | do not wait for the hypercall `start` |
 //! | `repeat=on` | go on after `success` or `fail` with the next `start`; contents of PM are not in the trace |
+//! | `coverage=FILE` | as above, of what runs while the trace is recorded |
 //! | `reads=on`, `stack=on`, `with_parent=on` | as above |
 //!
 //! What cannot be recorded ends QEMU with a line on standard error and exit code 125; the trace is cut off

@@ -15,10 +15,10 @@
 //!            point: where from; sink: where to; known: which there were
 //! check/     extract: one recovery; workers: in parallel; stream: from images, by recoveries, to the judge; state;
 //!            judge, finding: operations between checkpoints; losses; oracle, operations: which states may be;
-//!            left_out: images that a bound cut; shrink: what must be lost
+//!            left_out: images that a bound cut; shrink: what must be lost; in_recovery: recoveries that crash
 //! explain/   pending: stores and where they came from; lines: kept, torn, lost; patterns; exclude: no hints of these
-//! report/    data: what JSON has; build, evidence, hints, left_out: from results; cause, place: what findings have
-//!            in common; text, cause_text, html, junit: from data
+//! report/    data: what JSON has; build, evidence (lost, chain), hints, left_out: from results; cause, place: what
+//!            findings have in common; text, cause_text, html, junit: from data
 //! image/     contents that share what they have in common
 //! fuzz/      inputs of programs that reach something new: session, runner, findings, corpus
 //! trace/     show, record                          tracer/   starts the plug-in

@@ -58,6 +58,7 @@ const CASES: &[Case] = &[
     ("what the clock of a recovery writes makes no difference", file_systems::clocks),
     ("a crash of the kernel, and a recovery that is not deterministic, are findings", file_systems::crashes),
     ("one traced guest recovers image after image", file_systems::repeated),
+    ("a workload is kept for the file system's code, and its crashes are tested", file_systems::fuzzed),
     ("an operation ends when its system call returns", synchronous::ends_at_returns),
 ];
 

@@ -59,6 +59,7 @@ fn analyzed(file: &Path) -> Report {
         has_prefix_oracle: false,
         has_operations: false,
         must_be_atomic: true,
+        in_recovery: None,
         threads: 2,
         exclude: &[],
         symbols: &|_, _| None,

@@ -129,6 +129,7 @@ fn tested(trace: &Trace, file: &Path, per_point: usize) -> Report {
         has_prefix_oracle: true,
         has_operations: false,
         must_be_atomic: true,
+        in_recovery: None,
         threads: 2,
         exclude: &[],
         symbols: &|_, _| None,

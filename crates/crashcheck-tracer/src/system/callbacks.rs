@@ -31,6 +31,9 @@ pub(super) extern "C" fn on_cpu(_: u64, _: c_uint) {
 pub(super) extern "C" fn on_block(_: u64, block: *mut qemu_plugin_sys::qemu_plugin_tb) {
     if let Some(guest) = GUEST.get() {
         translate(block, &guest.callbacks);
+        if let Some(coverage) = &guest.coverage {
+            coverage.translated(block);
+        }
     }
 }
 

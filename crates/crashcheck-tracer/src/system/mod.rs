@@ -36,6 +36,7 @@ use iced_x86::Register;
 use crate::api::{self, Hooks, Plugin, Target};
 use crate::area::AREA_BYTES_MAX;
 use crate::args::{ArgumentError, Arguments, range};
+use crate::coverage::Coverage;
 use crate::fail::{end, fail, or_fail, say};
 use crate::instr::{Special, operand};
 use crate::pending::Pending;
@@ -60,6 +61,7 @@ struct Guest {
     ram: OnceLock<Ram>,
     callbacks: Callbacks,
     has_stacks: bool,
+    coverage: Option<Coverage>,
     is_from_boot: bool,
     is_repeated: bool,
     pending: Arc<Pending>,
@@ -128,6 +130,7 @@ pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), Guest
         ram: OnceLock::new(),
         callbacks,
         has_stacks: arguments.has_stacks,
+        coverage: arguments.coverage.as_deref().map(Coverage::new),
         is_from_boot: arguments.is_from_boot,
         is_repeated: arguments.is_repeated,
         pending,
@@ -281,6 +284,9 @@ impl Guest {
                 or_fail(recorder.block(&Origin::default(), disk, action.command, event), "NVMe");
             }
         }
+        if let Some(coverage) = &self.coverage {
+            coverage.begin();
+        }
         IS_ON.store(true, Ordering::Relaxed);
     }
 
@@ -300,6 +306,11 @@ impl Guest {
         let difference = if was_on { or_fail(recorder.difference(0, read), "cannot read PM") } else { None };
         let done = if is_end { recorder.finish().map(drop) } else { recorder.flush_out() };
         or_fail(done, "end of the trace");
+        if let Some(coverage) = &self.coverage
+            && was_on
+        {
+            or_fail(coverage.save(), "cannot write which blocks ran");
+        }
         if let Some(difference) = difference {
             let (count, first) = (difference.count, difference.first);
             say(format_args!("{count} bytes of PM, the first at {first:#x}, were changed without an event"));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::judge::Crash;
+use super::led::Crash;
 use super::state::{State, States};
 use crate::process::Ending;
 
@@ -24,6 +24,9 @@ pub struct Operation {
     pub states: BTreeSet<usize>,
     /// States after it; empty if it is not known to have ended.
     pub final_states: BTreeSet<usize>,
+    /// States that only a crash during recovery leads to: of those of crashes during it, and of those after
+    /// it.
+    pub in_recovery: BTreeSet<usize>,
     /// What is wrong.
     pub findings: Vec<Finding>,
 }
@@ -58,6 +61,8 @@ pub enum FindingKind {
     FinalStates,
     /// It has intermediate states.
     Atomicity,
+    /// Only a crash during recovery leads to a state.
+    InRecovery,
 }
 
 impl FindingKind {
@@ -81,6 +86,7 @@ impl FindingKind {
             FindingKind::Oracle(_) => 'O',
             FindingKind::FinalStates => 'S',
             FindingKind::Atomicity => 'A',
+            FindingKind::InRecovery => 'R',
         }
     }
 
@@ -94,6 +100,7 @@ impl FindingKind {
             FindingKind::Oracle(_) => "oracle",
             FindingKind::FinalStates => "final-states",
             FindingKind::Atomicity => "atomicity",
+            FindingKind::InRecovery => "in-recovery",
         }
     }
 }
@@ -113,6 +120,9 @@ impl std::fmt::Display for FindingKind {
             FindingKind::Oracle(said) => write!(f, "the oracle rejects it: {said}"),
             FindingKind::FinalStates => write!(f, "several states are possible after it"),
             FindingKind::Atomicity => write!(f, "it is not atomic"),
+            FindingKind::InRecovery => {
+                write!(f, "a crash during recovery leads to a state that no other crash leads to")
+            }
         }
     }
 }
@@ -139,7 +149,7 @@ impl Finding {
 
 pub(super) fn judge_recoveries(states: &States, operation: &mut Operation) {
     let mut found: BTreeMap<FindingKind, BTreeSet<usize>> = BTreeMap::new();
-    for index in &operation.states {
+    for index in operation.states.union(&operation.in_recovery) {
         if let Some(kind) = FindingKind::of_recovery(states.state(*index)) {
             found.entry(kind).or_default().insert(*index);
         }
@@ -150,16 +160,24 @@ pub(super) fn judge_recoveries(states: &States, operation: &mut Operation) {
     operation.findings.extend(found.into_iter().map(|(kind, states)| Finding::new(kind, states)));
 }
 
-/// States of recoveries that failed, or that show another one each time, are findings by themselves, and do
-/// not count here.
-pub(super) fn judge_atomicity(states: &States, operation: &mut Operation, must_be_atomic: bool) {
+/// States of recoveries that failed, or that show another one each time, are findings by themselves.
+fn sound(states: &States, set: &BTreeSet<usize>) -> BTreeSet<usize> {
     let is_sound = |index: &usize| {
         let state = states.state(*index);
         state.ending.is_success() && state.write.is_none() && states.again(*index).is_none()
     };
-    let sound =
-        |set: &BTreeSet<usize>| set.iter().copied().filter(|index| is_sound(index)).collect::<BTreeSet<_>>();
-    let (after, all) = (sound(&operation.final_states), sound(&operation.states));
+    set.iter().copied().filter(is_sound).collect()
+}
+
+pub(super) fn judge_in_recovery(states: &States, operation: &mut Operation) {
+    let found = sound(states, &operation.in_recovery);
+    if !found.is_empty() {
+        operation.findings.push(Finding::new(FindingKind::InRecovery, found));
+    }
+}
+
+pub(super) fn judge_atomicity(states: &States, operation: &mut Operation, must_be_atomic: bool) {
+    let (after, all) = (sound(states, &operation.final_states), sound(states, &operation.states));
     if after.len() > 1 {
         operation.findings.push(Finding::new(FindingKind::FinalStates, after));
     } else if must_be_atomic && all.len() > 2 {

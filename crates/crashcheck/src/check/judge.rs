@@ -10,13 +10,18 @@
 //! Images come one after another and are not kept: of each state of an operation it is kept what the image
 //! with the least losses has lost, and after the operation only of the states that need evidence.
 //!
+//! What crashes during recovery lead to counts like states of the operation, but for atomicity and final
+//! states: such a state has to be among those that other crashes lead to.
+//!
 //! Source: PM file systems dissertation, 8.6.2.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::finding::{Finding, FindingKind, Operation, judge_atomicity, judge_recoveries};
+use super::finding::{Finding, FindingKind, Operation, judge_atomicity, judge_in_recovery, judge_recoveries};
+use super::in_recovery::Link;
+use super::led::{Crash, Seen, crash_of};
 use super::left_out::{CutPoint, LeftOut};
 use super::losses::{Held, Losses, bytes_lost};
 use super::oracle::{Moment, Oracle};
@@ -29,19 +34,6 @@ use crate::image::ImageHash;
 const EVIDENCE_MAX: usize = 4;
 /// Most states of all operations together, a state counting for each operation that has it.
 const STATES_OF_OPERATIONS_MAX: usize = 1_000_000;
-
-/// A crash that leads to a state.
-#[derive(Debug, Clone)]
-pub struct Crash {
-    /// It comes before this event.
-    pub event: u64,
-    /// Hash of the image that it leaves.
-    pub image: ImageHash,
-    /// Bytes of the lines and blocks that the image lacks.
-    pub lost_bytes: u64,
-    /// What it lacks; none if that is too much to be kept.
-    pub losses: Option<Arc<Losses>>,
-}
 
 /// An image of the failure point.
 pub(super) struct Judged<'a> {
@@ -64,43 +56,6 @@ pub struct Counts {
     pub exhaustive_points: usize,
     /// Those where the bound has left out some that the heuristics wanted.
     pub cut_points: usize,
-}
-
-/// States of one failure point, or of several.
-#[derive(Debug, Clone, Default)]
-struct Seen {
-    /// With the crash that has lost least.
-    states: BTreeMap<usize, Crash>,
-    /// What oracles said, and of which.
-    refused: BTreeMap<String, BTreeSet<usize>>,
-    /// Event of the first point.
-    event: u64,
-    /// The state at the first point if nothing is lost there.
-    complete: Option<usize>,
-    points: usize,
-}
-
-impl Seen {
-    fn at(event: u64) -> Seen {
-        Seen { event, points: 1, ..Seen::default() }
-    }
-
-    /// Adds what a later point has.
-    fn extend(&mut self, later: &Seen) {
-        if self.points == 0 {
-            (self.event, self.complete) = (later.event, later.complete);
-        }
-        self.points += later.points;
-        for (state, crash) in &later.states {
-            match self.states.get_mut(state) {
-                Some(best) if best.lost_bytes <= crash.lost_bytes => {}
-                _ => drop(self.states.insert(*state, crash.clone())),
-            }
-        }
-        for (said, states) in &later.refused {
-            self.refused.entry(said.clone()).or_default().extend(states);
-        }
-    }
 }
 
 /// What an oracle said of states, by their indexes.
@@ -187,8 +142,8 @@ impl<'a> Judge<'a> {
 
     /// Whether operations have as many states as may be.
     pub(super) fn is_full(&self) -> bool {
-        self.states_of_operations + self.current.states.len() + self.point.states.len()
-            >= STATES_OF_OPERATIONS_MAX
+        let of = |seen: &Seen| seen.own.states.len() + seen.in_recovery.states.len();
+        self.states_of_operations + of(&self.current) + of(&self.point) >= STATES_OF_OPERATIONS_MAX
     }
 
     pub(super) fn begin(&mut self, point: &Point, everything: Contents) {
@@ -206,47 +161,64 @@ impl<'a> Judge<'a> {
     }
 
     pub(super) fn image(&mut self, states: &mut States, point: &Point, image: &Judged<'_>) -> Result<()> {
-        // What comes before the first checkpoint has its name.
-        let checkpoint = match point.kind {
-            PointKind::Checkpoint(number) if point.checkpoint.is_none() => Some(number),
-            _ => point.checkpoint,
-        };
         let is_regular = image.part == Part::Everything;
-        let state = states.note(image.state, checkpoint, is_regular, image.is_new);
+        let state = states.note(image.state, named_by(point), is_regular, image.is_new);
         if is_regular {
             self.point.complete = Some(state);
         }
         self.images.insert(image.hash);
         *self.only_non_temporal.entry(state).or_insert(true) &= image.has_non_temporal;
-        self.note_crash(state, point.event, image);
-        self.ask(states.state(state), state, Moment { checkpoint: point.checkpoint, event: point.event })
+        self.note_crash(state, point.event, image, &[]);
+        for said in self.ask(states.state(state), state, point)? {
+            self.point.own.refused.entry(said).or_default().insert(state);
+        }
+        Ok(())
     }
 
-    /// Keeps the crash if none with its state has lost less.
-    fn note_crash(&mut self, state: usize, event: u64, image: &Judged<'_>) {
+    /// A state that crashes in the recovery of `image` lead to.
+    pub(super) fn in_recovery(
+        &mut self,
+        states: &mut States,
+        point: &Point,
+        image: &Judged<'_>,
+        chain: &[Arc<Link>],
+    ) -> Result<()> {
+        let state = states.note_in_recovery(image.state, named_by(point));
+        self.note_crash(state, point.event, image, chain);
+        for said in self.ask(states.state(state), state, point)? {
+            self.point.in_recovery.refused.entry(said).or_default().insert(state);
+        }
+        Ok(())
+    }
+
+    /// Keeps the crash if none with its state says more.
+    fn note_crash(&mut self, state: usize, event: u64, image: &Judged<'_>, chain: &[Arc<Link>]) {
         let Some(everything) = &self.everything else { return };
-        let best = self.point.states.get(&state).map_or(u64::MAX, |crash| crash.lost_bytes);
-        if best == 0 {
+        let led = if chain.is_empty() { &mut self.point.own } else { &mut self.point.in_recovery };
+        let best = led.states.get(&state).map_or((usize::MAX, u64::MAX), Crash::size);
+        if best == (0, 0) {
             return;
         }
         let lost_bytes = bytes_lost(everything, image.contents);
-        if lost_bytes < best {
+        let crash = Crash { event, image: image.hash, lost_bytes, losses: None, in_recovery: chain.to_vec() };
+        if crash.size() < best {
             let losses = Losses::of(everything, image.contents, &self.held).map(Arc::new);
-            self.point.states.insert(state, Crash { event, image: image.hash, lost_bytes, losses });
+            led.states.insert(state, Crash { losses, ..crash });
         }
     }
 
-    fn ask(&mut self, state: &State, index: usize, moment: Moment) -> Result<()> {
+    /// What oracles have against a state.
+    fn ask(&mut self, state: &State, index: usize, point: &Point) -> Result<Vec<String>> {
+        let moment = Moment { checkpoint: point.checkpoint, event: point.event };
+        let mut refused = Vec::new();
         for (oracle, (_, asked)) in self.oracles.iter().zip(&mut self.asked) {
             let said = match asked.entry(index) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => new.insert(oracle.refuses(state, moment)?),
             };
-            if let Some(said) = said {
-                self.point.refused.entry(said.clone()).or_default().insert(index);
-            }
+            refused.extend(said.clone());
         }
-        Ok(())
+        Ok(refused)
     }
 
     /// The point has ended; `is_whole` if all its images were recovered.
@@ -297,35 +269,50 @@ impl<'a> Judge<'a> {
             events: (all.event, last.event),
             before: all.complete,
             after: last.complete,
-            states: all.states.keys().copied().collect(),
+            states: all.own.states.keys().copied().collect(),
             final_states: BTreeSet::new(),
+            in_recovery: all.only_in_recovery().collect(),
             findings: Vec::new(),
         };
         judge_recoveries(states, &mut operation);
-        let oracles = all.refused.iter();
-        let oracles = oracles.map(|(said, of)| Finding::new(FindingKind::Oracle(said.clone()), of.clone()));
+        let mut refused = all.own.refused.clone();
+        for (said, of) in &all.in_recovery.refused {
+            refused.entry(said.clone()).or_default().extend(of);
+        }
+        let oracles = refused.into_iter().map(|(said, of)| Finding::new(FindingKind::Oracle(said), of));
         operation.findings.extend(oracles);
         if is_judged {
-            operation.final_states = last.states.keys().copied().collect();
+            operation.final_states = last.own.states.keys().copied().collect();
+            operation.in_recovery.extend(last.only_in_recovery());
             if !self.is_left_to_oracles {
                 judge_atomicity(states, &mut operation, self.must_be_atomic);
+                judge_in_recovery(states, &mut operation);
             }
         }
         operation.findings.sort_by(|one, two| one.kind.cmp(&two.kind));
         for finding in &mut operation.findings {
-            let seen = if finding.kind == FindingKind::FinalStates { last } else { &all };
             let suspects = finding.suspects(operation.before, operation.after);
-            let crashes = suspects.iter().filter_map(|state| Some((*state, seen.states.get(state)?.clone())));
+            let crash = |state: &usize| crash_of(&finding.kind, *state, &all, last);
+            let crashes = suspects.iter().filter_map(|state| Some((*state, crash(state)?.clone())));
             finding.crashes = crashes.collect();
-            // What has lost least says most.
-            finding.crashes.sort_by_key(|(_, crash)| crash.lost_bytes);
+            finding.crashes.sort_by_key(|(_, crash)| crash.size());
             finding.crashes.truncate(EVIDENCE_MAX);
             finding.states_without_crash = suspects.len() - finding.crashes.len();
         }
-        let is_known = |before: &Operation| operation.states.is_subset(&before.states);
+        let is_known = |before: &Operation| {
+            operation.states.is_subset(&before.states) && operation.in_recovery.is_subset(&before.in_recovery)
+        };
         if is_judged || !operation.findings.is_empty() && !self.operations.last().is_some_and(is_known) {
-            self.states_of_operations += operation.states.len();
+            self.states_of_operations += operation.states.len() + operation.in_recovery.len();
             self.operations.push(operation);
         }
+    }
+}
+
+/// The checkpoint that names states of a point. What comes before the first has its name.
+fn named_by(point: &Point) -> Option<u64> {
+    match point.kind {
+        PointKind::Checkpoint(number) if point.checkpoint.is_none() => Some(number),
+        _ => point.checkpoint,
     }
 }

@@ -9,7 +9,9 @@
 
 mod extract;
 mod finding;
+mod in_recovery;
 mod judge;
+mod led;
 mod left_out;
 mod losses;
 mod operations;
@@ -23,7 +25,10 @@ mod workers;
 
 pub use extract::{CommandExtract, Extract, WorkDir, write_files};
 pub use finding::{Finding, FindingKind, Operation};
-pub use judge::{Counts, Crash, Judge};
+pub(crate) use in_recovery::{Explorer, Here};
+pub use in_recovery::{Link, RecoveryCounts, RecoveryCrashes, RecoveryTrace, TraceRecovery, after_chain};
+pub use judge::{Counts, Judge};
+pub use led::Crash;
 pub use left_out::{CutPoint, LeftOut};
 pub use losses::Losses;
 pub use operations::{Log, Operations};
@@ -33,7 +38,7 @@ pub(crate) use progress::Seen;
 pub use progress::{Failure, Step};
 pub use shrink::{Shrink, Shrunk};
 pub use state::{Found, State, StateLimits, States};
-pub(crate) use stream::Stream;
+pub(crate) use stream::{BEYOND_IMAGES, BeyondStates, Stream};
 pub use stream::{Passed, Recovered, Stop};
 pub(crate) use workers::Workers;
 

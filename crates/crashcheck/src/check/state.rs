@@ -26,6 +26,15 @@ impl From<Output> for State {
     }
 }
 
+impl State {
+    /// A hash of all of it.
+    pub(super) fn digest(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(format!("{:?} {:?} ", self.ending, self.write).as_bytes());
+        *hasher.update(&self.text).finalize().as_bytes()
+    }
+}
+
 /// Most different states of a run, and most bytes of their texts: a recovery with more prints something that
 /// is different each time.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +60,8 @@ pub struct Found {
     pub images: u64,
     /// It is that of an image with everything that was pending: a running program can have it.
     pub is_regular: bool,
+    /// No image of the program's crashes has it: only a crash during recovery leads to it.
+    pub is_in_recovery: bool,
     number: u32,
 }
 
@@ -79,10 +90,7 @@ impl States {
 
     /// The number of a state: the same for the same.
     pub fn number(&mut self, state: State) -> u32 {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(format!("{:?} {:?} ", state.ending, state.write).as_bytes());
-        let hash = *hasher.update(&state.text).finalize().as_bytes();
-        *self.by_hash.entry(hash).or_insert_with(|| {
+        *self.by_hash.entry(state.digest()).or_insert_with(|| {
             self.text_bytes += state.text.len();
             self.states.push(state);
             self.index.push(None);
@@ -125,20 +133,27 @@ impl States {
 
     /// Notes that an image after `checkpoint` has this state; returns its index among those found.
     pub fn note(&mut self, number: u32, checkpoint: Option<u64>, is_regular: bool, is_new: bool) -> usize {
-        let index = *self.index[number as usize].get_or_insert_with(|| {
+        let index = self.note_in_recovery(number, checkpoint);
+        let found = &mut self.found[index];
+        found.images += u64::from(is_new);
+        found.is_regular |= is_regular;
+        found.is_in_recovery = false;
+        index
+    }
+
+    /// Notes that a crash during the recovery of an image after `checkpoint` leads to this state; returns its
+    /// index among those found.
+    pub fn note_in_recovery(&mut self, number: u32, checkpoint: Option<u64>) -> usize {
+        *self.index[number as usize].get_or_insert_with(|| {
             let count = self.counts.entry(checkpoint).or_default();
             let name = match checkpoint {
                 Some(checkpoint) => format!("c{checkpoint}s{count}"),
                 None => format!("s{count}"),
             };
             *count += 1;
-            self.found.push(Found { name, images: 0, is_regular: false, number });
+            self.found.push(Found { name, images: 0, is_regular: false, is_in_recovery: true, number });
             self.found.len() - 1
-        });
-        let found = &mut self.found[index];
-        found.images += u64::from(is_new);
-        found.is_regular |= is_regular;
-        index
+        })
     }
 
     /// Those found, in order.

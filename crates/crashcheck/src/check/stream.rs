@@ -5,11 +5,13 @@
 //! an earlier point is not recovered again ([`Known`]).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
+use super::in_recovery::{Beyond, Link, after_chain};
 use super::judge::{Judge, Judged};
 use super::state::{State, States};
-use super::workers::Workers;
+use super::workers::{Task, Workers};
 use crate::Result;
 use crate::generate::{Contents, Known, Part, Point, Sink};
 use crate::image::ImageHash;
@@ -26,6 +28,8 @@ pub struct Recovered {
     result: Outcome,
     /// Number of the last point that had it.
     point: u64,
+    /// Crashes in its recovery are known, or on their way.
+    is_explored: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +45,7 @@ enum Outcome {
 impl Recovered {
     /// One with a state, at no point so far.
     pub fn before(state: u32) -> Recovered {
-        Recovered { result: Outcome::State(state), point: 0 }
+        Recovered { result: Outcome::State(state), point: 0, is_explored: false }
     }
 
     /// Number of its state, if it has one.
@@ -55,9 +59,28 @@ impl Recovered {
 
 enum Entry {
     Begin(Point, Contents),
-    Image { contents: Contents, hash: ImageHash, part: Part, has_nt: bool, is_new: bool, from: From },
+    Image(Waiting),
     End(Point),
 }
+
+/// An image on its way.
+struct Waiting {
+    contents: Contents,
+    hash: ImageHash,
+    part: Part,
+    has_nt: bool,
+    is_new: bool,
+    from: From,
+    /// What explores crashes in its recovery; none if that has been done, or is not asked for.
+    explored: Option<u64>,
+}
+
+/// A state that crashes in the recovery of an image lead to, by its number.
+pub(super) type BeyondState = (u32, Vec<Arc<Link>>);
+/// Such states of the newest images that have any.
+pub(crate) type BeyondStates = Known<Arc<[BeyondState]>>;
+/// Of so many images at least.
+pub(crate) const BEYOND_IMAGES: usize = 1 << 14;
 
 /// Where the state of an image comes from.
 enum From {
@@ -107,6 +130,8 @@ pub(crate) struct Stream<'a, 'b> {
     judge: &'a mut Judge<'b>,
     states: &'a mut States,
     known: &'a mut Known<Recovered>,
+    /// What crashes in recoveries lead to; none if that is not asked for.
+    beyond: Option<&'a mut BeyondStates>,
     deadline: Option<Instant>,
     /// Points of all passes are counted in one sequence, from 1.
     points: u64,
@@ -136,6 +161,7 @@ impl<'a, 'b> Stream<'a, 'b> {
             judge,
             states,
             known,
+            beyond: None,
             deadline,
             points,
             first_point: points + 1,
@@ -147,6 +173,11 @@ impl<'a, 'b> Stream<'a, 'b> {
             event: 0,
             passed: Passed::default(),
         }
+    }
+
+    /// With crashes in recoveries, of which `beyond` keeps what passes before this one have found.
+    pub(crate) fn with_recovery_crashes(self, beyond: Option<&'a mut BeyondStates>) -> Stream<'a, 'b> {
+        Stream { beyond, ..self }
     }
 
     /// Waits for what is on its way; says what there was, and how many points with those of earlier passes.
@@ -163,18 +194,9 @@ impl<'a, 'b> Stream<'a, 'b> {
                 self.judge.begin(&point, everything);
                 self.at = Some((point, true));
             }
-            Some(Entry::Image { contents, hash, part, has_nt, is_new, from }) => {
+            Some(Entry::Image(image)) => {
                 self.queued_images -= 1;
-                let state = self.state(&hash, from, &contents)?;
-                self.passed.images += usize::from(is_new && state.is_some());
-                self.passed.unreached += usize::from(is_new && state.is_none());
-                let Some((point, is_whole)) = &mut self.at else { return Ok(()) };
-                *is_whole &= state.is_some();
-                if let Some(state) = state {
-                    let image =
-                        Judged { contents: &contents, hash, part, has_non_temporal: has_nt, is_new, state };
-                    self.judge.image(self.states, point, &image)?;
-                }
+                self.judge_image(image)?;
             }
             Some(Entry::End(point)) => {
                 let is_whole = self.at.take().is_none_or(|(_, is_whole)| is_whole);
@@ -185,18 +207,64 @@ impl<'a, 'b> Stream<'a, 'b> {
         Ok(())
     }
 
+    fn judge_image(&mut self, image: Waiting) -> Result<()> {
+        let Waiting { contents, hash, part, has_nt, is_new, from, explored } = image;
+        let state = self.state(&hash, from, &contents)?;
+        let beyond = self.beyond(&hash, explored, &contents)?;
+        self.passed.images += usize::from(is_new && state.is_some());
+        self.passed.unreached += usize::from(is_new && state.is_none());
+        let Some((point, is_whole)) = &mut self.at else { return Ok(()) };
+        *is_whole &= state.is_some();
+        if let Some(state) = state {
+            let image = Judged { contents: &contents, hash, part, has_non_temporal: has_nt, is_new, state };
+            self.judge.image(self.states, point, &image)?;
+            for (state, chain) in beyond.iter().flat_map(|beyond| beyond.iter()) {
+                self.judge.in_recovery(self.states, point, &Judged { state: *state, ..image }, chain)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What crashes in the recovery of an image lead to; none if nothing else than the image itself.
+    fn beyond(
+        &mut self,
+        hash: &ImageHash,
+        explored: Option<u64>,
+        contents: &Contents,
+    ) -> Result<Option<Arc<[BeyondState]>>> {
+        let Some(number) = explored else {
+            return Ok(self.beyond.as_mut().and_then(|beyond| beyond.get_mut(hash).cloned()));
+        };
+        let found = self.workers.beyond(number)?;
+        if found.is_empty() {
+            return Ok(None);
+        }
+        let mut states = Vec::new();
+        for Beyond { state, chain } in found.iter() {
+            let contents = after_chain(contents, chain);
+            states.push((self.number(State::clone(state), contents.as_ref())?, chain.clone()));
+        }
+        let states: Arc<[BeyondState]> = states.into();
+        if let Some(beyond) = &mut self.beyond {
+            beyond.put(hash, states.clone());
+        }
+        Ok(Some(states))
+    }
+
     fn state(&mut self, hash: &ImageHash, from: From, contents: &Contents) -> Result<Option<u32>> {
         match from {
             From::Nothing => Ok(None),
             From::Known => Ok(self.known.get_mut(hash).and_then(|known| known.state())),
             From::Recovery(number) => {
-                let state = self.workers.wait(number)?;
+                let state = self.workers.state(number)?;
                 if let Some(state) = &state {
                     self.text_bytes = self.text_bytes.max(state.text.len());
                 } else {
                     self.passed.stop.get_or_insert(Stop::Budget);
                 }
-                let number = state.map(|state| self.number(state, contents)).transpose()?;
+                let number = state
+                    .map(|state| self.number(Arc::unwrap_or_clone(state), Some(contents)))
+                    .transpose()?;
                 if let Some(known) = self.known.get_mut(hash) {
                     known.result = number.map_or(Outcome::Unreached, Outcome::State);
                 }
@@ -209,16 +277,15 @@ impl<'a, 'b> Stream<'a, 'b> {
 impl Stream<'_, '_> {
     /// The number of the state of an image. If it is new the image is recovered once more: does the recovery
     /// say the same again? Others on their way are recovered meanwhile.
-    fn number(&mut self, state: State, contents: &Contents) -> Result<u32> {
+    fn number(&mut self, state: State, contents: Option<&Contents>) -> Result<u32> {
         let count = self.states.count();
         let number = self.states.number(state);
-        if number as usize == count {
+        if let Some(contents) = contents.filter(|_| number as usize == count) {
             let event = self.at.as_ref().map_or(self.event, |(point, _)| point.event);
-            let again = self.workers.submit(event, contents.clone());
-            if let Some(again) =
-                self.workers.wait(again)?.filter(|again| again != self.states.by_number(number))
-            {
-                self.states.note_again(number, again);
+            let again = self.workers.submit(event, contents.clone(), Task::RecoverAgain);
+            let again = self.workers.state(again)?;
+            if let Some(again) = again.filter(|again| **again != *self.states.by_number(number)) {
+                self.states.note_again(number, Arc::unwrap_or_clone(again));
             }
         }
         Ok(number)
@@ -239,25 +306,30 @@ impl Sink for Stream<'_, '_> {
         let hash = contents.hash();
         let seen = self.known.get_mut(&hash).map(|known| {
             let before = std::mem::replace(&mut known.point, self.points);
-            (known.result, before)
+            (known.result, before, std::mem::replace(&mut known.is_explored, true))
         });
         // One that was not reached can still be, in a later pass.
-        let is_known =
-            seen.is_some_and(|(result, before)| result != Outcome::Unreached || before >= self.first_point);
-        let is_new = seen.is_none_or(|(_, before)| before < self.first_point);
+        let is_known = seen
+            .is_some_and(|(result, before, _)| result != Outcome::Unreached || before >= self.first_point);
+        let is_new = seen.is_none_or(|(_, before, _)| before < self.first_point);
+        let is_explored =
+            self.beyond.is_none() || is_known && seen.is_some_and(|(.., is_explored)| is_explored);
+        let is_over = !(is_known && is_explored) && self.is_over();
         let from = if is_known {
             From::Known
         } else {
-            let is_over = self.is_over();
             let result = if is_over { Outcome::Unreached } else { Outcome::Waits };
-            self.known.put(&hash, Recovered { result, point: self.points });
+            self.known.put(&hash, Recovered { result, point: self.points, is_explored: true });
             match is_over {
                 true => From::Nothing,
-                false => From::Recovery(self.workers.submit(self.event, contents.clone())),
+                false => From::Recovery(self.workers.submit(self.event, contents.clone(), Task::Recover)),
             }
         };
+        let is_wanted = !is_explored && !is_over;
+        let explored = is_wanted.then(|| self.workers.submit(self.event, contents.clone(), Task::Explore));
         let window = self.window.min(WINDOW_MAX_BYTES / self.text_bytes).clamp(8, WINDOW_MAX);
-        self.queue.push_back(Entry::Image { contents, hash, part, has_nt, is_new, from });
+        let image = Waiting { contents, hash, part, has_nt, is_new, from, explored };
+        self.queue.push_back(Entry::Image(image));
         self.queued_images += 1;
         while self.queued_images > window {
             self.judge_next()?;

@@ -40,7 +40,7 @@ fn judged<E: Extract>(
     let options = Options { outline, images_per_point, ..Options::default() };
     let (mut states, mut known) = (States::new(StateLimits::default()), Known::new(1024));
     let mut judge = Judge::new(oracles, must_be_atomic);
-    Workers::run(extract, 3, None, &|_, _| {}, |workers| {
+    Workers::run(extract, None, 3, None, &|_, _| {}, |workers| {
         let mut stream = Stream::new(workers, &mut judge, &mut states, &mut known, None, 0);
         generate(&mut Reader::new(file).unwrap(), &options, None, &mut stream)?;
         stream.finish()

@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use fastness_crashcheck_fuzz::bytes;
-
-use super::runner::{Ran, Runner, quick};
+use super::subject::{Depth, Place, Ran};
 use super::{Fuzz, Told, corpus, file};
 use crate::error::{CheckError, Result, make_dir};
 use crate::process::Ending;
@@ -35,9 +33,11 @@ impl FindingCause {
         FindingCause::Crash { what: cause.what, places: cause.places, said: cause.said }
     }
 
-    /// The causes that a report has.
-    fn all(report: &Report) -> Vec<FindingCause> {
-        cause_reports(std::slice::from_ref(report)).into_iter().map(FindingCause::of).collect()
+    /// The causes that a report has, but for those that have no other letters than `ignore`.
+    fn all(report: &Report, ignore: &str) -> Vec<FindingCause> {
+        let causes = cause_reports(std::slice::from_ref(report)).into_iter();
+        let counts = |cause: &CauseReport| cause.letters.chars().any(|letter| !ignore.contains(letter));
+        causes.filter(counts).map(FindingCause::of).collect()
     }
 
     /// Whether one who knows `self` learns nothing from `other`: it is the same, or needs more to be lost.
@@ -112,10 +112,10 @@ impl<'a> Findings<'a> {
     ///
     /// # Errors
     /// [`CheckError`]
-    pub(super) fn add_report(&mut self, input: &[u8], report: &Report, runner: &Runner<'_>) -> Result<()> {
-        for cause in FindingCause::all(report) {
+    pub(super) fn add_report(&mut self, input: &[u8], report: &Report, place: &Place) -> Result<()> {
+        for cause in FindingCause::all(report, self.fuzz.ignore) {
             if !self.is_known(&cause) {
-                self.add(input, cause, runner)?;
+                self.add(input, cause, place)?;
             }
         }
         Ok(())
@@ -125,25 +125,25 @@ impl<'a> Findings<'a> {
     ///
     /// # Errors
     /// [`CheckError`]
-    pub(super) fn add_ending(&mut self, input: &[u8], ending: Ending, runner: &Runner<'_>) -> Result<()> {
+    pub(super) fn add_ending(&mut self, input: &[u8], ending: Ending, place: &Place) -> Result<()> {
         let cause = FindingCause::Ended(ending);
-        if self.is_known(&cause) { Ok(()) } else { self.add(input, cause, runner) }
+        if self.is_known(&cause) { Ok(()) } else { self.add(input, cause, place) }
     }
 
-    fn add(&mut self, input: &[u8], cause: FindingCause, runner: &Runner<'_>) -> Result<()> {
+    fn add(&mut self, input: &[u8], cause: FindingCause, place: &Place) -> Result<()> {
         (self.fuzz.tell)(&Told::Found(&cause));
-        let small = self.smaller(input, &cause, runner)?;
+        let small = self.smaller(input, &cause, place)?;
         let folder = self.fuzz.output;
         make_dir(folder)?;
-        let name = format!("{}-{}", self.fuzz.test.name, self.found.len() + 1);
+        let name = format!("{}-{}", self.fuzz.subject.name(), self.found.len() + 1);
         let path = file(folder, &name, "input");
         std::fs::write(&path, &small).map_err(CheckError::file("write", &path))?;
         let mut report = None;
         if matches!(cause, FindingCause::Crash { .. }) {
-            runner.run(&small)?;
-            report = runner.judge(self.fuzz.test, self.report_deadline())?;
+            self.fuzz.subject.run(place, &small)?;
+            report = self.fuzz.subject.judge(place, Depth::Full, self.report_deadline())?;
             let trace = file(folder, &name, "trace");
-            std::fs::copy(runner.trace(), &trace).map_err(CheckError::file("write", &trace))?;
+            std::fs::copy(&place.trace, &trace).map_err(CheckError::file("write", &trace))?;
         }
         if let Some(report) = &mut report {
             report.name.clone_from(&name);
@@ -161,23 +161,24 @@ impl<'a> Findings<'a> {
     }
 
     /// A smaller input with the same cause.
-    fn smaller(&self, input: &[u8], cause: &FindingCause, runner: &Runner<'_>) -> Result<Vec<u8>> {
-        let test = quick(self.fuzz.test);
+    fn smaller(&self, input: &[u8], cause: &FindingCause, place: &Place) -> Result<Vec<u8>> {
+        let subject = self.fuzz.subject;
         let mut fails = |input: &[u8]| {
             // What is left of the time is for the report.
             if self.fuzz.is_over() || input.len() > corpus::INPUT_BYTES_MAX {
                 return Ok(false);
             }
-            match (runner.run(input)?, cause) {
+            match (subject.run(place, input)?, cause) {
                 (Ran::Ended(ending, _), FindingCause::Ended(wanted)) => Ok(ending == *wanted),
                 (Ran::Ended(ending, _), FindingCause::Crash { .. }) if ending.is_success() => {
-                    let report = runner.judge(&test, self.fuzz.deadline)?;
-                    Ok(report.is_some_and(|report| FindingCause::all(&report).contains(cause)))
+                    let report = subject.judge(place, Depth::Quick, self.fuzz.deadline)?;
+                    Ok(report
+                        .is_some_and(|report| FindingCause::all(&report, self.fuzz.ignore).contains(cause)))
                 }
                 _ => Ok(false),
             }
         };
-        bytes::shrink(input, self.fuzz.shrink_runs, &mut fails)
+        subject.shrink(input, self.fuzz.shrink_runs, &mut fails)
     }
 }
 

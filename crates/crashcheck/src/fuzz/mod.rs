@@ -1,4 +1,4 @@
-//! Fuzzing of programs: inputs that make a program reach something new, whose crashes are tested.
+//! Fuzzing: inputs that make a program, or a file system, reach something new, whose crashes are tested.
 //!
 //! Motivation: a test shows the bugs of the inputs that somebody thought of. Here inputs change at random;
 //! one that runs new code, or leaves stores pending in a new way, is kept, changed again, and its crash
@@ -11,40 +11,41 @@
 //! because it has promised nothing. One that is killed by a signal, or hangs, is a finding by itself.
 //!
 //! ```text
-//! session    the loop                     runner  one input: traced, or its crashes tested
-//! findings   which are new; made smaller  place   instructions, the same in each run
-//! corpus     inputs as files
+//! session    the loop                     subject      what is fuzzed, for the loop
+//! findings   which are new; made smaller  program      an input is a file; code: which of it is the program's
+//! corpus     inputs as files              file_system  an input is a workload, which runs in a guest
 //! ```
 //! Bounds: inputs have at most 64 KiB, 10,000 are read; see [`Corpus`](fastness_crashcheck_fuzz::Corpus).
 
+mod code;
 mod corpus;
+mod file_system;
 mod findings;
-mod place;
-mod runner;
+mod program;
 mod session;
+mod subject;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::report::Report;
-use crate::run::Test;
-use crate::tracer::Tools;
 
+pub use file_system::FuzzedFileSystem;
 pub use findings::{Finding, FindingCause};
-pub use runner::quick;
+pub use program::Program;
+pub use session::replay;
+pub use subject::{Depth, Place, Ran, Subject};
 
 /// Inputs that are made before their results are looked at.
 pub const ROUND: usize = 8;
 
-/// A program that is fuzzed, and how.
+/// What is fuzzed, and how.
 pub struct Fuzz<'a> {
-    /// The program, its recovery, what is right, and how many crash images a finding is reported with.
-    pub test: &'a Test,
-    /// Where QEMU and the plug-in are.
-    pub tools: &'a Tools,
+    /// The program, or the file system.
+    pub subject: &'a dyn Subject,
     /// Temporary files.
     pub work: &'a Path,
-    /// Programs and recoveries at a time.
+    /// Runs at a time.
     pub threads: usize,
     /// What decides which inputs there are.
     pub seed: u64,
@@ -60,8 +61,8 @@ pub struct Fuzz<'a> {
     pub output: &'a Path,
     /// Most inputs that are tried to make that of a finding smaller.
     pub shrink_runs: usize,
-    /// Words that may come in.
-    pub words: Vec<Vec<u8>>,
+    /// Letters of findings that are none here: `A` where operations need not be atomic.
+    pub ignore: &'a str,
     /// Told of each round, and of each finding.
     pub tell: &'a (dyn Fn(&Told<'_>) + Sync),
 }
@@ -112,3 +113,6 @@ impl Fuzzed {
 fn file(folder: &Path, name: &str, extension: &str) -> PathBuf {
     folder.join(format!("{name}.{extension}"))
 }
+
+#[cfg(test)]
+mod tests;

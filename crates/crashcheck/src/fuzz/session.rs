@@ -1,15 +1,15 @@
 //! The loop.
 
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use fastness_crashcheck_fuzz::bytes::Mutator;
 use fastness_crashcheck_fuzz::{Corpus, Features};
 use fastness_pm_model::Rng;
 
 use super::findings::Findings;
-use super::runner::{Ran, Runner, quick};
+use super::subject::{Depth, Place, Ran, Subject};
 use super::{Fuzz, Fuzzed, ROUND, Told, Totals, corpus};
 use crate::error::Result;
 use crate::process::Ending;
@@ -27,42 +27,44 @@ impl Fuzz<'_> {
             rng: Rng::new(self.seed),
             totals: Totals::default(),
             findings: Findings::new(self),
-            runners: (0..ROUND).map(|index| Runner::new(self, &format!("run{index}"))).collect(),
-            shrinker: Runner::new(self, "shrink"),
+            places: (0..ROUND).map(|index| Place::new(self.work, &format!("run{index}"))).collect(),
+            shrinker: Place::new(self.work, "shrink"),
         };
-        let begin = corpus::read(self.corpus)?;
+        let mut begin = corpus::read(self.corpus)?;
+        if begin.is_empty() {
+            begin = self.subject.seeds();
+        }
         for inputs in begin.chunks(ROUND) {
             if !session.is_over() {
                 session.round(inputs)?;
             }
         }
-        let mutator = Mutator { words: self.words.clone(), ..Mutator::default() };
         while !session.is_over() {
-            let inputs: Vec<Vec<u8>> = (0..ROUND).map(|_| session.next(&mutator)).collect();
+            let inputs: Vec<Vec<u8>> = (0..ROUND).map(|_| session.next()).collect();
             session.round(&inputs)?;
         }
         let Session { totals, findings, .. } = session;
         Ok(Fuzzed { totals, findings: findings.into_found() })
     }
 
-    /// Runs one input, and reports what its crashes leave, with all images that the test asks for. The ending
-    /// is that of the program; a report is there if it has ended well.
-    ///
-    /// # Errors
-    /// [`CheckError`](crate::CheckError)
-    pub fn replay(&self, input: &std::path::Path) -> Result<(Ending, Option<Report>)> {
-        let runner = Runner::new(self, "replay");
-        match runner.run(&corpus::read_one(input)?)? {
-            Ran::Refused(error) => Err(error),
-            Ran::Ended(ending, _) if ending.is_success() => {
-                Ok((ending, runner.judge(self.test, self.deadline)?))
-            }
-            Ran::Ended(ending, _) => Ok((ending, None)),
-        }
-    }
-
     pub(super) fn is_over(&self) -> bool {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+}
+
+/// Runs one input, and reports what its crashes leave, with all images that the test asks for. The ending is
+/// that of the program; a report is there if it has ended well.
+///
+/// # Errors
+/// [`CheckError`](crate::CheckError)
+pub fn replay(subject: &dyn Subject, work: &Path, input: &Path) -> Result<(Ending, Option<Report>)> {
+    let place = Place::new(work, "replay");
+    match subject.run(&place, &corpus::read_one(input)?)? {
+        Ran::Refused(error) => Err(error),
+        Ran::Ended(ending, _) if ending.is_success() => {
+            Ok((ending, subject.judge(&place, Depth::Full, None)?))
+        }
+        Ran::Ended(ending, _) => Ok((ending, None)),
     }
 }
 
@@ -73,9 +75,9 @@ struct Session<'a> {
     totals: Totals,
     findings: Findings<'a>,
     /// One for each input of a round.
-    runners: Vec<Runner<'a>>,
+    places: Vec<Place>,
     /// For inputs that are made smaller.
-    shrinker: Runner<'a>,
+    shrinker: Place,
 }
 
 impl Session<'_> {
@@ -87,10 +89,10 @@ impl Session<'_> {
     }
 
     /// The next input.
-    fn next(&mut self, mutator: &Mutator) -> Vec<u8> {
+    fn next(&mut self) -> Vec<u8> {
         let other = self.corpus.any(&mut self.rng).cloned().unwrap_or_default();
         let input = self.corpus.choose(&mut self.rng).cloned().unwrap_or_default();
-        mutator.mutate(&input, &other, &mut self.rng)
+        self.fuzz.subject.mutate(&input, &other, &mut self.rng)
     }
 
     /// Runs inputs at once, then looks at what they did in order.
@@ -122,9 +124,9 @@ impl Session<'_> {
                 scope.spawn(|| {
                     while !self.fuzz.is_over()
                         && let index = next.fetch_add(1, Ordering::Relaxed)
-                        && let (Some(input), Some(runner)) = (inputs.get(index), self.runners.get(index))
+                        && let (Some(input), Some(place)) = (inputs.get(index), self.places.get(index))
                     {
-                        let result = runner.run(input);
+                        let result = self.fuzz.subject.run(place, input);
                         ran.lock().unwrap_or_else(std::sync::PoisonError::into_inner)[index] = Some(result);
                     }
                 });
@@ -153,7 +155,9 @@ impl Session<'_> {
         if !ending.is_success() || self.fuzz.is_over() {
             return Ok(());
         }
-        if let Some(report) = self.runners[index].judge(&quick(self.fuzz.test), self.fuzz.deadline)? {
+        if let Some(report) =
+            self.fuzz.subject.judge(&self.places[index], Depth::Quick, self.fuzz.deadline)?
+        {
             self.totals.tested += 1;
             self.totals.images += report.totals.images;
             self.findings.add_report(input, &report, &self.shrinker)?;

@@ -9,6 +9,7 @@ use super::data::{FindingReport, OperationReport, RegionReport, Report, StateRep
 use super::evidence::evidence;
 use super::hints::hints;
 use super::left_out::left_out;
+use super::recovery_data::RecoveryTotals;
 use super::source::{Source, difference_again, ending, readable};
 use crate::Result;
 use crate::check::{Finding, FindingKind, Operation};
@@ -43,6 +44,7 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
         text: readable(&states.state(index).text),
         images: found.images as usize,
         is_regular: found.is_regular,
+        is_in_recovery: found.is_in_recovery,
     };
     let mut report = Report {
         version: VERSION,
@@ -51,6 +53,19 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
         regions: header.regions.iter().map(region).collect(),
         totals,
         left_out: left_out(source)?,
+        in_recovery: source.in_recovery.as_ref().map(|(crashes, counts)| RecoveryTotals {
+            depth: crashes.depth,
+            per_point: crashes.per_point,
+            recoveries: counts.recoveries,
+            idle: counts.idle,
+            incomplete: counts.incomplete,
+            points: counts.points,
+            cut_points: counts.cut_points,
+            images: counts.images,
+            unreached: counts.unreached,
+            stopped_by: counts.stop.map(|stop| stop.to_string()),
+            left_out_states: counts.left_out_states,
+        }),
         causes: Vec::new(),
         operations: operations.collect::<Result<_>>()?,
         states: states.found().iter().enumerate().map(state).collect(),
@@ -67,7 +82,9 @@ fn operation_report(source: &Source<'_>, header: &Header, operation: &Operation)
     let finding = |finding: &Finding| -> Result<FindingReport> {
         let evidence = finding.crashes.iter().map(|(state, crash)| {
             let reference = match finding.kind {
-                FindingKind::FinalStates | FindingKind::Atomicity => nearest(operation, *state),
+                FindingKind::FinalStates | FindingKind::Atomicity | FindingKind::InRecovery => {
+                    nearest(operation, *state)
+                }
                 _ => None,
             };
             let mut evidence = evidence(source, header, operation, crash, *state, reference)?;
@@ -92,6 +109,7 @@ fn operation_report(source: &Source<'_>, header: &Header, operation: &Operation)
         events: operation.events,
         states: names(source, &operation.states),
         final_states: names(source, &operation.final_states),
+        in_recovery: names(source, &operation.in_recovery),
         findings: operation.findings.iter().map(finding).collect::<Result<_>>()?,
     })
 }

@@ -5,11 +5,13 @@
 //!
 //! What the cause of a crash's state is:
 //! 1. It crashed the kernel that recovered it: the function and the call trace, whatever was lost.
-//! 2. Something was lost: the places in the source of the stores whose loss is enough for the state. If these
+//! 2. It came after a crash during recovery: the places of the stores that this has lost, or, if it has lost
+//!    nothing, of the last store before it.
+//! 3. Something was lost: the places in the source of the stores whose loss is enough for the state. If these
 //!    are helpers like `memcpy` alone, without a known caller, or blocks of disks, what the recovery said
 //!    counts as well.
-//! 3. Nothing was lost, and the recovery failed or says something else each time: what it said.
-//! 4. Nothing was lost: the last store before the crash.
+//! 4. Nothing was lost, and the recovery failed or says something else each time: what it said.
+//! 5. Nothing was lost: the last store before the crash.
 //!
 //! A state for which several stores must be lost is gone when one of them is durable. So crashes join the
 //! cause whose places are a part of theirs.
@@ -25,7 +27,7 @@ use crate::guest::KernelCrash;
 /// Lines of a recovery's output that tell it from others.
 const SAID_LINES_MAX: usize = 3;
 /// Letters of findings, the worst first.
-const LETTERS: &str = "CEWNOSA";
+const LETTERS: &str = "CEWNOSAR";
 
 /// What causes have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +36,10 @@ pub(super) enum CauseKind {
     KernelCrash,
     /// Stores were lost.
     LostStores,
+    /// Stores of a recovery were lost, when it crashed.
+    LostInRecovery,
+    /// A recovery crashed, and lost nothing.
+    StoppedRecovery,
     /// What was lost is not known.
     NotKept,
     /// Nothing was lost, and the recovery failed.
@@ -48,6 +54,8 @@ impl CauseKind {
         match self {
             CauseKind::KernelCrash => "kernel-crash",
             CauseKind::LostStores => "lost-stores",
+            CauseKind::LostInRecovery => "lost-in-recovery",
+            CauseKind::StoppedRecovery => "stopped-recovery",
             CauseKind::NotKept => "not-kept",
             CauseKind::Recovery => "recovery",
             CauseKind::Logic => "logic",
@@ -59,6 +67,10 @@ impl CauseKind {
         match self {
             CauseKind::KernelCrash => "the recovery crashes its kernel in",
             CauseKind::LostStores => "a crash loses what is stored by",
+            CauseKind::LostInRecovery => "a crash of the recovery loses what it stores by",
+            CauseKind::StoppedRecovery => {
+                "a crash of the recovery loses nothing, and comes after its store by"
+            }
             CauseKind::NotKept => "a crash loses too much to be shown",
             CauseKind::Recovery => "nothing is lost, and the recovery fails",
             CauseKind::Logic => "nothing is lost: what is there after a store by",
@@ -104,6 +116,13 @@ impl Key {
             return Key { kind: CauseKind::KernelCrash, places: BTreeSet::new(), said: trace };
         }
         let said = || said(finding, evidence, state);
+        if let Some(last) = evidence.in_recovery.last() {
+            let lost: BTreeSet<String> = last.lost_by.iter().cloned().collect();
+            return match lost.is_empty() {
+                true => key(CauseKind::StoppedRecovery, last.after.iter().cloned().collect(), Vec::new()),
+                false => key(CauseKind::LostInRecovery, lost, Vec::new()),
+            };
+        }
         if evidence.left_out_bytes > 0 {
             return key(CauseKind::NotKept, BTreeSet::new(), said());
         }
@@ -121,8 +140,10 @@ impl Key {
 
     /// Whether mending this mends the other: the other is only there if this is lost, too.
     fn covers(&self, other: &Key) -> bool {
-        let is_lost = |key: &Key| key.kind == CauseKind::LostStores && key.said.is_empty();
-        is_lost(self) && is_lost(other) && self.places.is_subset(&other.places)
+        let is_lost = |key: &Key| {
+            matches!(key.kind, CauseKind::LostStores | CauseKind::LostInRecovery) && key.said.is_empty()
+        };
+        is_lost(self) && self.kind == other.kind && is_lost(other) && self.places.is_subset(&other.places)
     }
 }
 
@@ -291,11 +312,11 @@ impl Cause<'_> {
 
 impl EvidenceReport {
     /// For comparison: how much there is to be understood.
-    fn size(&self) -> (u64, usize, usize, u64) {
+    fn size(&self) -> (usize, u64, usize, usize, u64) {
         let lost =
             |line: &super::data::LineReport| line.stores.iter().filter(|store| store.fate != "kept").count();
         let lines = self.lost.len() + self.lost_blocks.len();
-        (self.left_out_bytes, lines, self.lost.iter().map(lost).sum(), self.event)
+        (self.in_recovery.len(), self.left_out_bytes, lines, self.lost.iter().map(lost).sum(), self.event)
     }
 }
 
@@ -308,6 +329,7 @@ pub fn cause_reports(reports: &[Report]) -> Vec<CauseReport> {
         state: witness.evidence.state.clone(),
         event: witness.evidence.event,
         image: witness.evidence.image.clone(),
+        in_recovery: witness.evidence.in_recovery.iter().map(|crash| crash.image.clone()).collect(),
         places: witness.places.iter().cloned().collect(),
     };
     let cause = |cause: Cause<'_>| CauseReport {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::cause::{Cause, CauseKind, Witness, causes};
 use super::data::{EvidenceReport, LineReport, OperationReport, Report, StoreReport};
 use super::place::blamed;
+use super::recovery_data::RecoveryCrashReport;
 
 /// Witnesses of a cause that are shown as a line each.
 const WITNESSES_MAX: usize = 8;
@@ -131,10 +132,20 @@ fn write_line_of(
     let EvidenceReport { state, event, .. } = witness.evidence;
     let others: Vec<&str> = witness.places.difference(&cause.key.places).map(String::as_str).collect();
     let others = match (cause.key.kind, others.is_empty()) {
-        (CauseKind::LostStores, false) => format!("; loses {} as well", others.join(", ")),
+        (CauseKind::LostStores | CauseKind::LostInRecovery, false) => {
+            format!("; loses {} as well", others.join(", "))
+        }
         _ => String::new(),
     };
-    writeln!(out, "     {}: state {state}, before event {event}{others}", seen(witness, has_tests))
+    let then = then_before(&witness.evidence.in_recovery);
+    writeln!(out, "     {}: state {state}, before event {event}{then}{others}", seen(witness, has_tests))
+}
+
+/// Where recoveries crash after a crash of the program, in words that follow it.
+pub(super) fn then_before(in_recovery: &[RecoveryCrashReport]) -> String {
+    in_recovery.iter().fold(String::new(), |then, crash| {
+        format!("{then}, then of its recovery before event {}", crash.event)
+    })
 }
 
 fn write_evidence(report: &Report, evidence: &EvidenceReport, out: &mut String) -> std::fmt::Result {
@@ -143,6 +154,13 @@ fn write_evidence(report: &Report, evidence: &EvidenceReport, out: &mut String) 
         "    state {}, after a crash just before event {}: {}",
         evidence.state, evidence.event, evidence.at
     )?;
+    for crash in &evidence.in_recovery {
+        writeln!(
+            out,
+            "    then one of its recovery, just before event {} of that: {}",
+            crash.event, crash.at
+        )?;
+    }
     if let Some(state) =
         report.states.iter().find(|state| state.name == evidence.state && state.ending != "ended well")
     {
@@ -161,6 +179,9 @@ fn write_evidence(report: &Report, evidence: &EvidenceReport, out: &mut String) 
         true if evidence.left_out_bytes > 0 => {
             writeln!(out, "    lost: {} bytes, too many to be kept and shown", evidence.left_out_bytes)?;
         }
+        true if !evidence.in_recovery.is_empty() => {
+            writeln!(out, "    the crash of the program has lost nothing")?;
+        }
         true => writeln!(out, "    nothing was lost: the program leaves this even if everything is flushed")?,
         false => writeln!(out, "    lost{}:", evidence.enough())?,
     }
@@ -172,7 +193,31 @@ fn write_evidence(report: &Report, evidence: &EvidenceReport, out: &mut String) 
         writeln!(out, "    kept, out of {} other pending lines:", evidence.kept_lines)?;
         evidence.kept.iter().take(3).try_for_each(|line| write_line(line, false, out))?;
     }
-    writeln!(out, "    image {}", &evidence.image[..16.min(evidence.image.len())])
+    writeln!(out, "    image {}", short(&evidence.image))?;
+    evidence.in_recovery.iter().try_for_each(|crash| write_recovery(crash, out))
+}
+
+/// The beginning of a hash.
+fn short(image: &str) -> &str {
+    &image[..16.min(image.len())]
+}
+
+fn write_recovery(crash: &RecoveryCrashReport, out: &mut String) -> std::fmt::Result {
+    match &crash.after {
+        _ if !crash.lost.is_empty() => {
+            writeln!(out, "    the crash of its recovery has lost{}:", crash.enough())?;
+        }
+        _ if crash.lost_bytes > 0 => {
+            writeln!(out, "    the crash of its recovery has lost {} bytes of lines", crash.lost_bytes)?;
+        }
+        Some(after) => {
+            writeln!(out, "    the crash of its recovery has lost nothing; the last store is by {after}")?;
+        }
+        None => writeln!(out, "    the crash of its recovery has lost nothing")?,
+    }
+    crash.lost.iter().try_for_each(|line| write_line(line, true, out))?;
+    let kept = crash.kept_as.as_ref().map_or_else(String::new, |name| format!(", kept in {name}"));
+    writeln!(out, "    image {}{kept}", short(&crash.image))
 }
 
 fn write_line(line: &LineReport, with_flush: bool, out: &mut String) -> std::fmt::Result {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::recovery_data::{RecoveryCrashReport, RecoveryTotals};
+
 /// Version of the JSON.
 pub const VERSION: u32 = 1;
 
@@ -21,6 +23,9 @@ pub struct Report {
     /// What was left out, if some failure points have more images than were made.
     #[serde(default)]
     pub left_out: Option<LeftOutReport>,
+    /// Crashes during recovery, if they were tested.
+    #[serde(default)]
+    pub in_recovery: Option<RecoveryTotals>,
     /// Why states are wrong; the worst first.
     #[serde(default)]
     pub causes: Vec<CauseReport>,
@@ -148,6 +153,9 @@ pub struct OperationReport {
     pub states: Vec<String>,
     /// Those after it; empty if it is not known to have ended.
     pub final_states: Vec<String>,
+    /// Those that only a crash during recovery leads to, after a crash during it, or after it.
+    #[serde(default)]
+    pub in_recovery: Vec<String>,
     /// What is wrong with it; the worst first.
     pub findings: Vec<FindingReport>,
 }
@@ -215,6 +223,9 @@ pub struct WitnessReport {
     pub event: u64,
     /// Hash of the crash image, in hex.
     pub image: String,
+    /// Those of the images that crashes of recoveries leave after that.
+    #[serde(default)]
+    pub in_recovery: Vec<String>,
     /// All that it needs to be lost.
     pub places: Vec<String>,
 }
@@ -259,6 +270,9 @@ pub struct EvidenceReport {
     pub kept_lines: usize,
     /// Some of these.
     pub kept: Vec<LineReport>,
+    /// Then the recovery crashes, and the recovery of what this leaves, and so on.
+    #[serde(default)]
+    pub in_recovery: Vec<RecoveryCrashReport>,
 }
 
 impl EvidenceReport {
@@ -336,10 +350,13 @@ pub struct StateReport {
     pub ending: String,
     /// What it printed; bytes that are not UTF-8 are replaced.
     pub text: String,
-    /// Number of images that have it.
+    /// Number of images of the program's crashes that have it.
     pub images: usize,
     /// A program that does not crash can have it.
     pub is_regular: bool,
+    /// Only a crash during recovery leads to it.
+    #[serde(default)]
+    pub is_in_recovery: bool,
 }
 
 /// What the trace hints at.

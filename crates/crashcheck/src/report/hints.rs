@@ -14,7 +14,7 @@ pub(super) const SHOWN: usize = 10;
 pub(super) fn hints(source: &Source<'_>) -> Vec<PatternReport> {
     let mut found: BTreeMap<_, PatternReport> = BTreeMap::new();
     for pattern in source.patterns {
-        let at = place(source, pattern.pc, false);
+        let at = place(source.symbols, pattern.pc, false);
         let names = names(&at);
         if source.exclude.iter().any(|exclusion| exclusion.is_one_of(&names)) {
             continue;

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use super::cause::{Cause, causes};
-use super::cause_text::seen;
+use super::cause_text::{seen, then_before};
 use super::data::{EvidenceReport, HistoryReport, LeftOutReport, LineReport, PatternReport, Report};
 use super::hints::SHOWN;
 use super::junit::escaped;
+use super::recovery_data::RecoveryCrashReport;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ok:#1a7f37;--bad:#cf222e;--dim:#6e7781;--box:#8882}
@@ -55,6 +56,9 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
         let forgotten = totals.forgotten_images;
         writeln!(out, "<p>{forgotten} images were forgotten, and recovered again if they came again.</p>")?;
     }
+    for line in report.in_recovery.iter().flat_map(|totals| totals.lines()) {
+        writeln!(out, "<p>{}.</p>", escaped(&line))?;
+    }
     write_causes(&causes(std::slice::from_ref(report)), out)?;
     writeln!(
         out,
@@ -73,7 +77,7 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
             out,
             "<tr><td>{}<td>{first} to {last}<td>{}<td>{}<td>{result}</tr>",
             operation.name(),
-            links(&operation.states),
+            in_recovery(&operation.states, &operation.in_recovery),
             links(&operation.final_states)
         )?;
     }
@@ -98,6 +102,14 @@ fn write_left_out(left_out: &LeftOutReport, out: &mut String) -> std::fmt::Resul
         writeln!(out, "<tr><td>{}<td>{}<td><code>{at}</code></tr>", point.event, point.counts())?;
     }
     writeln!(out, "</table></details>")
+}
+
+/// Links to states, with those that only crashes during recovery lead to.
+fn in_recovery(states: &[String], in_recovery: &[String]) -> String {
+    match in_recovery.is_empty() {
+        true => links(states),
+        false => format!("{}; only after a crash during recovery {}", links(states), links(in_recovery)),
+    }
 }
 
 fn links(names: &[String]) -> String {
@@ -139,9 +151,10 @@ fn write_causes(causes: &[Cause<'_>], out: &mut String) -> std::fmt::Result {
 fn write_evidence(evidence: &EvidenceReport, out: &mut String) -> std::fmt::Result {
     writeln!(
         out,
-        "<p>State {} after a crash just before event {}: <code>{}</code></p>",
+        "<p>State {} after a crash just before event {}{}: <code>{}</code></p>",
         links(std::slice::from_ref(&evidence.state)),
         evidence.event,
+        then_before(&evidence.in_recovery),
         escaped(&evidence.at)
     )?;
     if !evidence.difference.is_empty() {
@@ -160,6 +173,9 @@ fn write_evidence(evidence: &EvidenceReport, out: &mut String) -> std::fmt::Resu
         true if evidence.left_out_bytes > 0 => {
             writeln!(out, "<p>Lost: {} bytes, too many to be kept and shown.</p>", evidence.left_out_bytes)
         }
+        true if !evidence.in_recovery.is_empty() => {
+            writeln!(out, "<p>The crash of the program has lost nothing.</p>")
+        }
         true => {
             writeln!(out, "<p>Nothing was lost: the program leaves this even if everything is flushed.</p>")
         }
@@ -173,7 +189,23 @@ fn write_evidence(evidence: &EvidenceReport, out: &mut String) -> std::fmt::Resu
         writeln!(out, "<p>Kept, out of {} other pending lines:</p>", evidence.kept_lines)?;
         evidence.kept.iter().try_for_each(|line| write_line(line, false, out))?;
     }
-    writeln!(out, "<p class=dim>image <code>{}</code></p>", escaped(&evidence.image))
+    writeln!(out, "<p class=dim>image <code>{}</code></p>", escaped(&evidence.image))?;
+    evidence.in_recovery.iter().try_for_each(|crash| write_recovery(crash, out))
+}
+
+fn write_recovery(crash: &RecoveryCrashReport, out: &mut String) -> std::fmt::Result {
+    let (at, after) = (escaped(&crash.at), crash.after.as_deref().map(escaped));
+    writeln!(out, "<p>Then its recovery crashes, before event {}: <code>{at}</code></p>", crash.event)?;
+    match after {
+        _ if crash.lost_bytes > 0 => {
+            writeln!(out, "<p>Lost then, {} bytes of lines{}:</p>", crash.lost_bytes, crash.enough())?;
+        }
+        Some(after) => writeln!(out, "<p>Nothing is lost then; the last store is by {after}.</p>")?,
+        None => writeln!(out, "<p>Nothing is lost then.</p>")?,
+    }
+    crash.lost.iter().try_for_each(|line| write_line(line, true, out))?;
+    let kept = crash.kept_as.as_ref().map_or_else(String::new, |name| format!(", kept in {}", escaped(name)));
+    writeln!(out, "<p class=dim>image <code>{}</code>{kept}</p>", escaped(&crash.image))
 }
 
 fn write_line(line: &LineReport, is_open: bool, out: &mut String) -> std::fmt::Result {
@@ -277,7 +309,11 @@ fn write_states(report: &Report, out: &mut String) -> std::fmt::Result {
     writeln!(out, "<h2>States</h2>")?;
     for state in &report.states {
         let name = escaped(&state.name);
-        let kind = if state.is_regular { "" } else { ", only after a crash that lost something" };
+        let kind = match (state.is_regular, state.is_in_recovery) {
+            (true, _) => "",
+            (false, true) => ", only after a crash during recovery",
+            (false, false) => ", only after a crash that lost something",
+        };
         writeln!(
             out,
             "<details id=\"{name}\"><summary>{name}: {} images{kind}; the recovery {}</summary><pre>{}</pre></details>",

@@ -6,13 +6,16 @@
 mod build;
 mod cause;
 mod cause_text;
+mod chain;
 mod data;
 mod evidence;
 mod hints;
 mod html;
 mod junit;
 mod left_out;
+mod lost;
 mod place;
+mod recovery_data;
 mod source;
 mod text;
 
@@ -27,6 +30,7 @@ pub use data::{
 pub use html::html;
 pub use junit::junit;
 pub(crate) use place::is_library;
+pub use recovery_data::{RecoveryCrashReport, RecoveryTotals};
 pub use source::Source;
 pub use text::{table, text, text_with};
 

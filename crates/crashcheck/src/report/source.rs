@@ -5,7 +5,9 @@ use std::path::Path;
 use fastness_pm_model::Config;
 
 use super::place::UNKNOWN;
-use crate::check::{Counts, LeftOut, Operation, Passed, Shrink, State, States};
+use crate::check::{
+    Counts, LeftOut, Operation, Passed, RecoveryCounts, RecoveryCrashes, Shrink, State, States,
+};
 use crate::explain::{Exclusion, Pattern};
 use crate::symbols::Find;
 
@@ -46,6 +48,10 @@ pub struct Source<'a> {
     pub patterns: &'a [Pattern],
     /// Functions and files that no hint is about.
     pub exclude: &'a [Exclusion],
+    /// Crashes during recovery, if they are tested, and what there was of them.
+    pub in_recovery: Option<(RecoveryCrashes<'a>, RecoveryCounts)>,
+    /// There is time for more recoveries.
+    pub may_recover: bool,
     /// Reduces the losses of crashes.
     pub shrink: Shrink<'a>,
 }
@@ -61,9 +67,9 @@ pub(super) fn readable(text: &[u8]) -> String {
 }
 
 /// An instruction, and where it comes from.
-pub(super) fn place(source: &Source<'_>, pc: Option<u64>, is_kernel: bool) -> String {
+pub(super) fn place(symbols: &Find<'_>, pc: Option<u64>, is_kernel: bool) -> String {
     let Some(pc) = pc else { return UNKNOWN.to_owned() };
-    match (source.symbols)(pc, is_kernel) {
+    match symbols(pc, is_kernel) {
         Some(symbol) => format!("{pc:#x} {symbol}"),
         None => format!("{pc:#x}"),
     }

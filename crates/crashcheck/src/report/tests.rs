@@ -104,6 +104,7 @@ fn analysis<'a, E: Extract>(extract: &'a E, trace: &'a Path, symbols: &'a Find<'
         has_prefix_oracle: false,
         has_operations: false,
         must_be_atomic: true,
+        in_recovery: None,
         threads: 2,
         exclude: &[],
         symbols,

@@ -53,6 +53,9 @@ fn write(report: &Report, show: Show, out: &mut String) -> std::fmt::Result {
             "  {forgotten} images were forgotten to save memory, and recovered again if they came again"
         )?;
     }
+    for (index, line) in report.in_recovery.iter().flat_map(|totals| totals.lines()).enumerate() {
+        writeln!(out, "{}{line}", if index == 0 { "  " } else { "    " })?;
+    }
     if !report.is_clean() {
         writeln!(out)?;
         write_causes(std::slice::from_ref(report), show, out)?;
@@ -130,6 +133,9 @@ fn write_operation(report: &Report, operation: &OperationReport, out: &mut Strin
     if !operation.final_states.is_empty() {
         writeln!(out, "  after it {}", named(&operation.final_states))?;
     }
+    if !operation.in_recovery.is_empty() {
+        writeln!(out, "  only after a crash during recovery {}", operation.in_recovery.join(" "))?;
+    }
     if operation
         .states
         .iter()
@@ -169,6 +175,6 @@ pub fn table(reports: &[Report]) -> String {
             report.states.len()
         );
     }
-    out.push_str("ok: atomic, one final state. A: not atomic, S: several final states, W: cannot be written to, E: the recovery fails,\nC: it crashes, O: rejected by the oracle, N: another state when recovered again.\n");
+    out.push_str("ok: atomic, one final state. A: not atomic, S: several final states, W: cannot be written to, E: the recovery fails,\nC: it crashes, O: rejected by the oracle, N: another state when recovered again, R: only after a crash during recovery.\n");
     out
 }

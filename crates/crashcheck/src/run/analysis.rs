@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::config::{ImagesConfig, NonTemporalConfig};
 use crate::check::{
-    Extract, Failure, FindingKind, Judge, Log, Operations, Oracle, Passed, Prefix, Recovered, Seen, Shrink,
-    State, StateLimits, States, Step, Stream, Workers,
+    BEYOND_IMAGES, BeyondStates, Explorer, Extract, Failure, FindingKind, Here, Judge, Log, Operations,
+    Oracle, Passed, Prefix, Recovered, RecoveryCrashes, Seen, Shrink, State, StateLimits, States, Step,
+    Stream, Workers,
 };
 use crate::error::Result;
 use crate::explain::{Exclusion, Pattern, PatternKind, Search, patterns, pending_at};
@@ -55,6 +56,8 @@ pub struct Analysis<'a, E> {
     pub has_operations: bool,
     /// An operation has at most the states before and after it.
     pub must_be_atomic: bool,
+    /// Crashes during recovery, if they are tested, too.
+    pub in_recovery: Option<RecoveryCrashes<'a>>,
     /// Recoveries at a time.
     pub threads: usize,
     /// What no hint is about.
@@ -71,9 +74,11 @@ pub struct Analysis<'a, E> {
 }
 
 /// What both passes through a trace share.
-struct Passes {
+struct Passes<'a> {
     states: States,
     known: Known<Recovered>,
+    explorer: Option<Explorer<'a>>,
+    beyond: Option<BeyondStates>,
     seen: Seen,
     /// Recoveries so far.
     done: AtomicUsize,
@@ -84,7 +89,7 @@ struct Passes {
     time: Duration,
 }
 
-impl<E: Extract> Analysis<'_, E> {
+impl<'a, E: Extract> Analysis<'a, E> {
     /// Makes the crash images, recovers them, and judges the operations.
     ///
     /// # Errors
@@ -93,9 +98,15 @@ impl<E: Extract> Analysis<'_, E> {
         let outline = outline(&mut open_trace(self.trace)?)?;
         let events = outline.events;
         let mut options = self.images.options(outline);
+        let known_images = self.limits.known_images.max(KNOWN_IMAGES_MIN);
+        let explorer = self.in_recovery.map(|crashes| {
+            Explorer::new(crashes, &options, self.deadline, self.limits.states, known_images / 2)
+        });
         let mut passes = Passes {
             states: States::new(self.limits.states),
-            known: Known::new(self.limits.known_images.max(KNOWN_IMAGES_MIN)),
+            known: Known::new(known_images),
+            beyond: explorer.as_ref().map(|_| Known::new(BEYOND_IMAGES)),
+            explorer,
             seen: Seen::default(),
             done: AtomicUsize::new(0),
             points: 0,
@@ -133,12 +144,13 @@ impl<E: Extract> Analysis<'_, E> {
         options: &Options,
         judge: &Judge<'_>,
         passed: Passed,
-        passes: Passes,
+        passes: Passes<'a>,
     ) -> Result<Report> {
         let patterns = self.patterns(options)?;
         let recoveries = passes.done.load(Ordering::Relaxed).max(1);
         let recovery_us = passes.time.as_micros() as u64 / recoveries as u64;
         let recoveries_max = if self.is_over() { 0 } else { self.images.shrink };
+        let counts = passes.explorer.as_ref().map(Explorer::counts);
         let (states, known) = (&passes.states, RefCell::new(passes.known));
         let forgotten = known.borrow().forgotten();
         let leads_to = |contents: &Contents, state: &State| {
@@ -165,6 +177,8 @@ impl<E: Extract> Analysis<'_, E> {
             operations: judge.operations(),
             patterns: &patterns,
             exclude: self.exclude,
+            in_recovery: self.in_recovery.zip(counts),
+            may_recover: !self.is_over(),
             shrink: Shrink { leads_to: &leads_to, recoveries_max },
         })
     }
@@ -191,9 +205,9 @@ impl<E: Extract> Analysis<'_, E> {
     }
 
     /// Makes images, and recovers and judges them on their way.
-    fn pass(&mut self, options: &Options, judge: &mut Judge<'_>, passes: &mut Passes) -> Result<Passed> {
+    fn pass(&mut self, options: &Options, judge: &mut Judge<'_>, passes: &mut Passes<'_>) -> Result<Passed> {
         let mut reader = open_trace(self.trace)?;
-        let Passes { states, known, seen, done, points, events, time } = passes;
+        let Passes { states, known, explorer, beyond, seen, done, points, events, time } = passes;
         let begun = Instant::now();
         let progress = self.progress;
         let told = |event, state: &State| {
@@ -203,8 +217,10 @@ impl<E: Extract> Analysis<'_, E> {
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             progress(&Step { done, event, events: *events, states, failure });
         };
-        let (passed, after) = Workers::run(self.extract, self.threads, self.deadline, &told, |workers| {
-            let mut stream = Stream::new(workers, judge, states, known, self.deadline, *points);
+        let (extract, threads, explorer) = (self.extract, self.threads, explorer.as_ref());
+        let (passed, after) = Workers::run(extract, explorer, threads, self.deadline, &told, |workers| {
+            let mut stream = Stream::new(workers, judge, states, known, self.deadline, *points)
+                .with_recovery_crashes(beyond.as_mut());
             match &mut self.recovery {
                 Some(recovery) if self.images.reads => {
                     generate(&mut reader, options, Some(&mut **recovery), &mut stream)?;
@@ -219,12 +235,21 @@ impl<E: Extract> Analysis<'_, E> {
     }
 
     /// The state of a crash just before an event that loses nothing.
-    fn state_at(&self, event: u64, options: &Options, passes: &mut Passes) -> Result<State> {
+    fn state_at(&self, event: u64, options: &Options, passes: &mut Passes<'_>) -> Result<State> {
         let pending =
             pending_at(&mut open_trace(self.trace)?, options.config, options.memory_max_bytes, event)?;
         let contents = pending.replay.everything();
         let mut place = self.extract.place()?;
-        let state = self.extract.extract(&mut place, &contents)?;
+        let state = match &passes.explorer {
+            Some(explorer) => {
+                let work = Path::new("");
+                let mut here = Here { extract: self.extract, place: &mut place, work, told: &|_| {} };
+                explorer.state(&mut here, &contents)?.map(|state| State::clone(&state))
+            }
+            None => None,
+        };
+        // The one recovery that may begin whatever the time is.
+        let state = state.map_or_else(|| self.extract.extract(&mut place, &contents), Ok)?;
         let again = self.extract.extract(&mut place, &contents)?;
         let is_same = state == again;
         let number = passes.states.number(state.clone());

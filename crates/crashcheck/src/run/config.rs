@@ -90,6 +90,12 @@ pub struct RecoverConfig {
     /// Each is killed after this many seconds.
     #[serde(default = "seconds")]
     pub timeout_s: u64,
+    /// So many crashes of recoveries, one after the other, follow that of the program.
+    #[serde(default)]
+    pub crashes: usize,
+    /// Most images of a failure point of a recovery.
+    #[serde(default = "recovery_images")]
+    pub per_point: usize,
 }
 
 /// Which crash images.
@@ -217,6 +223,15 @@ fn seconds() -> u64 {
     60
 }
 
+/// Most images of a failure point of a recovery, if nothing else is asked for.
+pub const RECOVERY_IMAGES: usize = 16;
+/// Most crashes of recoveries that follow each other.
+pub const RECOVERY_CRASHES_MAX: usize = 100;
+
+fn recovery_images() -> usize {
+    RECOVERY_IMAGES
+}
+
 fn size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -294,6 +309,11 @@ impl Test {
         }
         if self.images.per_point == 0 {
             return Err("images.per_point: 0".to_owned());
+        }
+        if self.recover.per_point == 0 || self.recover.crashes > RECOVERY_CRASHES_MAX {
+            return Err(format!(
+                "recover: at most {RECOVERY_CRASHES_MAX} crashes, at least 1 image per_point"
+            ));
         }
         Ok(())
     }

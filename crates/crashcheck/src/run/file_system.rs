@@ -169,6 +169,20 @@ pub fn run_in_guest(
     system: &FileSystem,
     setting: &GuestSetting<'_>,
 ) -> Result<Report> {
+    trace_in_guest(test, system, setting, None)?;
+    analyse_in_guest(name, system, setting)
+}
+
+/// Traces a test on a file system. It goes to `coverage` which blocks of the kernel's code ran.
+///
+/// # Errors
+/// [`CheckError`]; an operation that fails is [`CheckError::InGuest`].
+pub fn trace_in_guest(
+    test: &FileTest,
+    system: &FileSystem,
+    setting: &GuestSetting<'_>,
+    coverage: Option<&Path>,
+) -> Result<()> {
     make_dir(setting.work)?;
     let mut disks = Vec::new();
     if let Some(bytes) = system.disk_bytes {
@@ -180,16 +194,28 @@ pub fn run_in_guest(
     }
     let stacks = if setting.has_stacks { ",stack=on" } else { "" };
     let returns = if system.is_synchronous { ",returns=on" } else { "" };
-    let restore = traced(setting, &format!("{stacks}{returns}"), None, &disks)?;
+    let covered = if coverage.is_some() { ",coverage=coverage" } else { "" };
+    let restore = traced(setting, &format!("{stacks}{returns}{covered}"), None, &disks)?;
     let mut guest = setting.guests.snapshot().restore(&restore)?;
     let output = guest.command(&test.script(system), TEST_TIMEOUT)?;
-    let moved = guest.quit_and(|folder| std::fs::copy(folder.join("trace"), setting.trace))?;
-    moved.map_err(CheckError::file("take the trace to", setting.trace))?;
+    let moved = guest.quit_and(|folder| {
+        let blocks = coverage.map_or(Ok(0), |path| std::fs::copy(folder.join("coverage"), path));
+        blocks.and(std::fs::copy(folder.join("trace"), setting.trace))
+    })?;
     if !output.is_success() {
         return Err(CheckError::InGuest {
             said: format!("{}{}", output.text(), String::from_utf8_lossy(&output.stderr)),
         });
     }
+    moved.map_err(CheckError::file("take the trace to", setting.trace))?;
+    Ok(())
+}
+
+/// Analyses what [`trace_in_guest`] has recorded. `name` is that of the report.
+///
+/// # Errors
+/// [`CheckError`]
+pub fn analyse_in_guest(name: &str, system: &FileSystem, setting: &GuestSetting<'_>) -> Result<Report> {
     let layout = Layout::of(open_trace(setting.trace)?.header())?;
     let script = system.recovery(false);
     let write = (!system.write.is_empty()).then(|| system.recovery(true));
@@ -206,6 +232,7 @@ pub fn run_in_guest(
         has_prefix_oracle: false,
         has_operations: false,
         must_be_atomic: true,
+        in_recovery: None,
         threads: setting.threads,
         exclude: setting.exclude,
         symbols: &|pc, _| setting.symbols.and_then(|symbols| symbols.find(pc)),

@@ -46,6 +46,7 @@ fn report(kinds: &[Kind<'_>]) -> Report {
         has_prefix_oracle: false,
         has_operations: true,
         must_be_atomic: true,
+        in_recovery: None,
         threads: 1,
         symbols: &|_, _| None,
         deadline: None,

@@ -12,9 +12,10 @@ mod user;
 pub use analysis::{Analysis, Limits};
 pub use config::{
     HintsConfig, INPUT_FILE, ImagesConfig, NonTemporalConfig, OPERATIONS_FILE, OperationsConfig,
-    OracleConfig, PersistenceConfig, PickConfig, PmConfig, RecoverConfig, Test, TraceConfig,
+    OracleConfig, PersistenceConfig, PickConfig, PmConfig, RECOVERY_CRASHES_MAX, RECOVERY_IMAGES,
+    RecoverConfig, Test, TraceConfig,
 };
-pub use file_system::{FileSystem, FileTest, Work, run_in_guest};
+pub use file_system::{FileSystem, FileTest, Work, analyse_in_guest, run_in_guest, trace_in_guest};
 pub use setting::GuestSetting;
 pub use suite::{BUILT_IN, SUITE_FILE, Suite};
 pub use user::{Setting, TracedRecovery};

@@ -28,6 +28,9 @@ fn a_configuration_is_read_and_the_rest_has_defaults() {
     assert_eq!((test.images.persistence, test.images.pick), (PersistenceConfig::Eadr, PickConfig::Fast));
     assert_eq!((test.images.per_point, test.images.non_temporal), (9, NonTemporalConfig::Partial));
     assert!(test.oracle.prefix && test.hints.exclude.is_empty());
+    assert_eq!((test.recover.crashes, test.recover.per_point), (0, 16));
+    let test = Test::parse(&GOOD.replacen("[recover]", "[recover]\ncrashes = 2\nper_point = 3", 1)).unwrap();
+    assert_eq!((test.recover.crashes, test.recover.per_point), (2, 3));
     let test = Test::parse(&format!("{GOOD}[hints]\nexclude = [\"log:0-4K\", \"persist\"]\n")).unwrap();
     let header = Exclusion::Range { region: Some("log".to_owned()), bytes: 0..4096 };
     assert_eq!(test.hints.exclude, [header, Exclusion::Name("persist".to_owned())]);
@@ -47,6 +50,8 @@ fn what_is_wrong_is_named_with_its_place() {
         ("[recover]", "[recovr]", "recovr"),
         ("command = [\"./journal\", \"{pm}\"]", "command = []", "a command is empty"),
         ("[trace]", "[images]\nper_point = 0\n[trace]", "per_point: 0"),
+        ("[recover]", "[recover]\nper_point = 0", "at least 1 image per_point"),
+        ("[recover]", "[recover]\ncrashes = 101", "at most 100 crashes"),
         ("[trace]", "[hints]\nexclude = [\"64-0\"]\n[trace]", "the range 64-0 is empty"),
         ("[trace]", "[trace]\nshould = 1", "line 9"),
     ] {

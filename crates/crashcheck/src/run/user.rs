@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 use super::analysis::{Analysis, Limits};
 use super::config::{INPUT_FILE, OPERATIONS_FILE, OperationsConfig, Test};
 use super::lines_read::lines_read;
-use crate::check::{CommandExtract, Oracle, Pace, Predicate, Step, write_files};
+use crate::check::{
+    CommandExtract, Oracle, Pace, Predicate, RecoveryCrashes, RecoveryTrace, Step, TraceRecovery, write_files,
+};
 use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout, Recovery};
 use crate::process::Ending;
 use crate::report::Report;
 use crate::symbols::Symbols;
 use crate::trace::open_trace;
-use crate::tracer::{OperationsLog, PmFile, Tools, UserTracer};
+use crate::tracer::{OperationsLog, PmFile, Tools, Traced, TracerError, UserTracer};
 
 /// What the program under test prints.
 const OUTPUT: &str = "output";
@@ -26,6 +28,9 @@ pub struct Setting<'a> {
     pub trace: &'a Path,
     /// Temporary files.
     pub work: &'a Path,
+    /// Where images of crashes during recovery are kept that are findings, in a folder with the test's name;
+    /// none: nowhere.
+    pub keep: Option<&'a Path>,
     /// Recoveries at a time.
     pub threads: usize,
     /// Where QEMU and the plug-in are.
@@ -76,6 +81,15 @@ impl Test {
             time_out: Duration::from_secs(self.trace.timeout_s),
             tools: setting.tools,
         };
+        let tracer = recovery.clone();
+        let keep = setting.keep.map(|folder| folder.join(&self.name));
+        let crashes = RecoveryCrashes {
+            depth: self.recover.crashes,
+            per_point: self.recover.per_point,
+            tracer: &tracer,
+            work: setting.work,
+            keep: keep.as_deref(),
+        };
         let mut oracles: Vec<Box<dyn Oracle>> = Vec::new();
         if let Some(command) = &self.oracle.predicate {
             let command = in_dir(&dir, command);
@@ -92,6 +106,7 @@ impl Test {
             has_prefix_oracle: self.oracle.prefix,
             has_operations: self.oracle.operations.is_some(),
             must_be_atomic: self.oracle.atomic,
+            in_recovery: (crashes.depth > 0).then_some(crashes),
             threads: setting.threads,
             exclude: &self.hints.exclude,
             symbols: &|pc, _| symbols.find(pc),
@@ -181,13 +196,14 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).map_err(CheckError::file("find", path))
 }
 
-/// Says what a recovery reads by tracing it.
+/// Traces recoveries: says what they read, and how they can crash.
+#[derive(Clone)]
 pub struct TracedRecovery<'a> {
     /// The recovery; `{pm}` and so on are its files.
     pub command: &'a [String],
     /// Where the regions are.
     pub layout: Layout,
-    /// Where files are made.
+    /// Where files are made to say what is read.
     pub work: PathBuf,
     /// Where the program is run.
     pub current_dir: &'a Path,
@@ -197,15 +213,21 @@ pub struct TracedRecovery<'a> {
     pub tools: &'a Tools,
 }
 
-impl Recovery for TracedRecovery<'_> {
-    fn lines_read(&mut self, contents: &Contents) -> Result<BTreeSet<u64>> {
-        let work = absolute(&self.work)?;
+impl TracedRecovery<'_> {
+    /// Traces the recovery of an image, with files in `work`; the trace is among them.
+    fn trace_in(
+        &self,
+        contents: &Contents,
+        work: &Path,
+        has_reads: bool,
+    ) -> Result<(Result<Traced, TracerError>, PathBuf)> {
+        let work = absolute(work)?;
         make_dir(&work)?;
         let files = write_files(&self.layout, contents, &work)?;
         let region = |(path, _): (&PathBuf, _)| PmFile { path: path.clone(), len_bytes: None };
         let tracer = UserTracer {
             pm: files.iter().zip(self.layout.parts()).map(region).collect(),
-            has_reads: true,
+            has_reads,
             has_stacks: false,
             timeout: self.time_out,
             input: None,
@@ -218,8 +240,30 @@ impl Recovery for TracedRecovery<'_> {
         let command = CommandExtract::fill(&in_dir(self.current_dir, self.command), &files);
         let command: Vec<OsString> = command.into_iter().map(OsString::from).collect();
         let trace = work.join("trace");
+        Ok((tracer.trace(&command, &trace), trace))
+    }
+}
+
+impl Recovery for TracedRecovery<'_> {
+    fn lines_read(&mut self, contents: &Contents) -> Result<BTreeSet<u64>> {
+        let (traced, trace) = self.trace_in(contents, &self.work, true)?;
         // However it ends: what it had read counts.
-        tracer.trace(&command, &trace)?;
+        traced?;
         lines_read(&mut open_trace(&trace)?)
+    }
+}
+
+impl TraceRecovery for TracedRecovery<'_> {
+    fn trace(&self, contents: &Contents, work: &Path) -> Result<RecoveryTrace> {
+        match self.trace_in(contents, work, false)? {
+            (Ok(traced), path) => {
+                Ok(RecoveryTrace { path: Some(path), is_whole: traced.end != Ending::TimedOut })
+            }
+            // It was killed before its trace was whole.
+            (Err(TracerError::Incomplete { .. } | TracerError::NoTrace { .. }), _) => {
+                Ok(RecoveryTrace { path: None, is_whole: false })
+            }
+            (Err(error), _) => Err(error.into()),
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 
+use fastness_crashcheck::fuzz::{Fuzz, FuzzedFileSystem, Totals};
 use fastness_crashcheck::guest::{Guests, Restore, Snapshot};
 use fastness_crashcheck::report::Report;
 use fastness_crashcheck::run::{FileSystem, GuestSetting, ImagesConfig, Suite, run_in_guest};
@@ -102,6 +103,46 @@ pub(crate) fn crashes(snapshot: &Snapshot, folder: &Path) {
         system.state = "cat /proc/sys/kernel/random/uuid".to_owned();
     });
     assert_eq!(letters(&report), ['N'].into(), "{}", fastness_crashcheck::report::text(&report));
+}
+
+/// One workload that makes a file: it is kept for the file system's code, and its crashes are tested.
+pub(crate) fn fuzzed(snapshot: &Snapshot, folder: &Path) {
+    let suite = Suite::built_in().unwrap();
+    let symbols = snapshot.kernel_symbols().unwrap();
+    let corpus = folder.join("corpus");
+    std::fs::create_dir_all(&corpus).unwrap();
+    let text = "# define\nfoo\n# run\nmark\nopen foo O_RDWR|O_CREAT 0644\ncheckpoint 1\n";
+    std::fs::write(corpus.join("one"), text).unwrap();
+    let subject = FuzzedFileSystem {
+        name: "xfs-dax",
+        system: &suite.systems["xfs-dax"],
+        guests: &Guests::new(snapshot, 100),
+        plugin: &Programs::default().find_plugin().unwrap_or_else(|error| panic!("{error}")),
+        threads: 2,
+        has_stacks: false,
+        images: &ImagesConfig::default(),
+        exclude: &[],
+        symbols: Some(&symbols),
+    };
+    let fuzz = Fuzz {
+        subject: &subject,
+        work: &folder.join("work"),
+        threads: 1,
+        seed: 1,
+        runs: Some(1),
+        findings_max: None,
+        deadline: None,
+        corpus: Some(&corpus),
+        output: &folder.join("found"),
+        shrink_runs: 10,
+        ignore: "A",
+        tell: &|_| (),
+    };
+    let fuzzed = fuzz.run().unwrap();
+    let Totals { runs, refused, kept, features, tested, images } = fuzzed.totals;
+    assert_eq!((runs, refused, kept, tested, fuzzed.findings.len()), (1, 0, 1, 1, 0));
+    // The code of XFS that makes a file, and stores that are pending meanwhile.
+    assert!((300..100_000).contains(&features) && images > 2, "{features} features, {images} images");
 }
 
 /// One guest that recovers an image twice, with a broken one between, reads the same lines each time as a new

@@ -23,6 +23,7 @@ fn crash(state: &str, places: &[&str]) -> EvidenceReport {
         left_out_bytes: 0,
         kept_lines: 0,
         kept: Vec::new(),
+        in_recovery: Vec::new(),
     }
 }
 
@@ -46,6 +47,7 @@ fn test(name: &str, operations: Vec<Vec<FindingReport>>) -> Report {
         events: (index as u64 * 10, index as u64 * 10 + 9),
         states: Vec::new(),
         final_states: Vec::new(),
+        in_recovery: Vec::new(),
         findings,
     };
     let operations: Vec<_> = operations.into_iter().enumerate().map(operation).collect();
@@ -58,6 +60,7 @@ fn test(name: &str, operations: Vec<Vec<FindingReport>>) -> Report {
         text: evidence.state.clone(),
         images: 1,
         is_regular: false,
+        is_in_recovery: false,
     };
     let states = evidence.map(state).collect();
     let totals = Totals {
@@ -77,6 +80,7 @@ fn test(name: &str, operations: Vec<Vec<FindingReport>>) -> Report {
         regions: Vec::new(),
         totals,
         left_out: None,
+        in_recovery: None,
         causes: Vec::new(),
         operations,
         states,

@@ -1,4 +1,4 @@
-//! Instructions by their place in the program, the same in each run.
+//! Instructions of a program by numbers that are the same in each run.
 
 use std::io::Read;
 
@@ -11,21 +11,21 @@ use crate::report::is_library;
 use crate::symbols::modules;
 
 /// The files that a traced program was made of, with a hash of each path.
-pub(super) struct Places(Vec<(Module, u64, bool)>);
+pub(super) struct Code(Vec<(Module, u64, bool)>);
 
-impl Places {
+impl Code {
     /// Of the rest of a trace.
     ///
     /// # Errors
     /// Those of the trace.
-    pub(super) fn of(reader: &mut Reader<impl Read>) -> Result<Places> {
+    pub(super) fn of(reader: &mut Reader<impl Read>) -> Result<Code> {
         let with_hash = |module: Module| {
             let name = module.path.rsplit('/').next().unwrap_or_default();
             let is_own = !is_library(name);
             let hash = mix_bytes(module.path.as_bytes());
             (module, hash, is_own)
         };
-        Ok(Places(modules(reader)?.into_iter().map(with_hash).collect()))
+        Ok(Code(modules(reader)?.into_iter().map(with_hash).collect()))
     }
 
     fn find(&self, pc: u64) -> Option<(u64, bool)> {

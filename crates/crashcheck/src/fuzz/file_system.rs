@@ -1,0 +1,178 @@
+//! A file system of a real kernel: its inputs are workloads, and it runs in guests.
+
+use std::time::Instant;
+
+use fastness_crashcheck_fuzz::Features;
+use fastness_crashcheck_fuzz::workload::{self, Mutator};
+use fastness_crashcheck_trace::coverage;
+use fastness_crashcheck_workload::Workload;
+use fastness_pm_model::Rng;
+
+use super::subject::{Depth, Place, Ran, Subject};
+use crate::error::{CheckError, Result, make_dir};
+use crate::explain::{Exclusion, pending_features};
+use crate::guest::{GuestError, Guests};
+use crate::process::Ending;
+use crate::report::Report;
+use crate::run::{FileSystem, FileTest, GuestSetting, ImagesConfig, analyse_in_guest, trace_in_guest};
+use crate::symbols::KernelSymbols;
+use crate::trace::open_trace;
+
+/// Most crash images of a failure point while workloads are tried: a guest takes a tenth of a second for one.
+const PER_POINT_MAX: usize = 4;
+/// Most recoveries to find what a crash must have lost, meanwhile.
+const SHRINK_MAX: usize = 4;
+/// Most operations of a workload: all crashes of all of them are tested.
+const OPERATIONS_MAX: usize = 10;
+/// Longest write, in bytes: each store of it is an event, and persistent memory has tens of MiB.
+const LEN_MAX: u64 = 4 << 20;
+
+/// Modules whose code is that of the machine.
+const MACHINE: [&str; 4] = ["[virtio", "[nvme", "[nd_", "[libnvdimm"];
+
+/// A file system under test.
+pub struct FuzzedFileSystem<'a> {
+    /// What it is called.
+    pub name: &'a str,
+    /// How it is made, mounted, and so on.
+    pub system: &'a FileSystem,
+    /// Where it runs, and is recovered.
+    pub guests: &'a Guests<'a>,
+    /// The plug-in.
+    pub plugin: &'a std::path::Path,
+    /// Guests at a time that look at crash images.
+    pub threads: usize,
+    /// Return addresses.
+    pub has_stacks: bool,
+    /// How many crash images a finding is reported with.
+    pub images: &'a ImagesConfig,
+    /// What no hint is about.
+    pub exclude: &'a [Exclusion],
+    /// Functions of the kernel; without them all of its code counts.
+    pub symbols: Option<&'a KernelSymbols>,
+}
+
+impl FuzzedFileSystem<'_> {
+    fn setting<'b>(
+        &'b self,
+        place: &'b Place,
+        images: &'b ImagesConfig,
+        deadline: Option<Instant>,
+    ) -> GuestSetting<'b> {
+        GuestSetting {
+            guests: self.guests,
+            plugin: self.plugin,
+            trace: &place.trace,
+            work: &place.work,
+            threads: self.threads,
+            has_stacks: self.has_stacks,
+            images,
+            exclude: self.exclude,
+            symbols: self.symbols,
+            deadline,
+            progress: &|_| {},
+        }
+    }
+
+    /// Code of modules, and functions that are called as the file system: not of the scheduler, of timers,
+    /// and whatever else goes another way each time.
+    fn is_own(&self, pc: u64) -> bool {
+        let Some(symbols) = self.symbols else { return true };
+        let Some(name) = symbols.find(pc) else { return false };
+        match name.split_once(' ') {
+            Some((_, module)) => !MACHINE.iter().any(|machine| module.starts_with(machine)),
+            None => name.starts_with(&self.system.kind),
+        }
+    }
+}
+
+/// An input as the workload that it is.
+fn workload_of(input: &[u8]) -> Option<Workload> {
+    Workload::parse(std::str::from_utf8(input).ok()?).ok()
+}
+
+fn bytes_of(workload: &Workload) -> Vec<u8> {
+    workload.to_string().into_bytes()
+}
+
+impl Subject for FuzzedFileSystem<'_> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn seeds(&self) -> Vec<Vec<u8>> {
+        workload::seeds().iter().map(bytes_of).collect()
+    }
+
+    fn mutate(&self, input: &[u8], other: &[u8], rng: &mut Rng) -> Vec<u8> {
+        let mutator = Mutator { operations_max: OPERATIONS_MAX, len_max: LEN_MAX, ..Mutator::default() };
+        let workload = |input| workload_of(input).unwrap_or_default();
+        bytes_of(&mutator.mutate(&workload(input), &workload(other), rng))
+    }
+
+    fn shrink(
+        &self,
+        input: &[u8],
+        most: usize,
+        fails: &mut dyn FnMut(&[u8]) -> Result<bool>,
+    ) -> Result<Vec<u8>> {
+        let workload = workload_of(input).unwrap_or_default();
+        let shrunk = workload::shrink(&workload, most, &mut |candidate| fails(&bytes_of(candidate)))?;
+        Ok(bytes_of(&shrunk))
+    }
+
+    fn run(&self, place: &Place, input: &[u8]) -> Result<Ran> {
+        let workload = workload_of(input).unwrap_or_default();
+        make_dir(&place.work)?;
+        let blocks = place.work.join("coverage");
+        let test = FileTest::of_workload(self.name, &workload);
+        let traced =
+            trace_in_guest(&test, self.system, &self.setting(place, self.images, None), Some(&blocks));
+        match traced {
+            Ok(()) => {}
+            Err(CheckError::Guest(GuestError::Ended { .. })) => {
+                return Ok(Ran::Ended(Ending::Panicked, Features::default()));
+            }
+            Err(CheckError::Guest(GuestError::TimedOut { .. })) => {
+                return Ok(Ran::Ended(Ending::TimedOut, Features::default()));
+            }
+            Err(error @ CheckError::InGuest { .. }) => return Ok(Ran::Refused(error)),
+            Err(error) => return Err(error),
+        }
+        let mut features = Features::default();
+        let read = std::fs::File::open(&blocks).and_then(coverage::read);
+        for block in read.map_err(CheckError::file("read", &blocks))? {
+            if self.is_own(block.pc) {
+                features.add_block(block.pc, block.count);
+            }
+        }
+        // The kernel is at the same place in each guest.
+        pending_features(&mut open_trace(&place.trace)?, &|pc| pc, &mut features)?;
+        Ok(Ran::Ended(Ending::Code(0), features))
+    }
+
+    fn judge(&self, place: &Place, depth: Depth, deadline: Option<Instant>) -> Result<Option<Report>> {
+        let mut images = self.images.clone();
+        if depth == Depth::Quick {
+            images.reads = false;
+            images.per_point = images.per_point.min(PER_POINT_MAX);
+            images.shrink = images.shrink.min(SHRINK_MAX);
+        }
+        analyse_in_guest(self.name, self.system, &self.setting(place, &images, deadline)).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_are_workloads() {
+        for seed in workload::seeds() {
+            assert_eq!(workload_of(&bytes_of(&seed)), Some(seed));
+        }
+        for damaged in [&b"\xff"[..], b"# run\nmkdri A"] {
+            assert_eq!(workload_of(damaged), None);
+        }
+    }
+}
