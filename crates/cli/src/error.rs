@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::io;
 
-use fastness_base::{AnyError, ErrorKind, HasKind};
+use fastness_base::{AnyError, ErrorKind};
 use fastness_crashcheck_cli::CheckerError;
 use fastness_daemon::{ClientError, Failure, StartError};
 use fastness_efficiency::CostError;
@@ -20,6 +20,18 @@ use fastness_zvol::VolumeError;
 fastness_terminal::program_error! {
     /// Why a command failed.
     pub(crate) struct CliError;
+
+    StartError => it_says,
+    PoolError => it_says,
+    StoreError => it_says,
+    VolumeError => it_says,
+    RegionError => for_making,
+    CreateError => for_making,
+    AppendError => for_logs,
+    TrimError => for_logs,
+    RecoverError<std::convert::Infallible> => for_logs,
+    CostError => for_costs,
+    SampleError => it_says,
 }
 
 /// The process that runs a pool, or was starting to, has ended.
@@ -96,31 +108,6 @@ fn for_costs(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::Retry => Some("try again when that has ended, or say with --idle-max what counts as idle"),
         kind => it_says(kind),
     }
-}
-
-macro_rules! from {
-    ($($error:ty => $advice:expr),* $(,)?) => {$(
-        impl From<$error> for CliError {
-            fn from(error: $error) -> CliError {
-                let kind = HasKind::kind(&error);
-                CliError::new(&error, kind, $advice(kind))
-            }
-        }
-    )*};
-}
-
-from! {
-    StartError => it_says,
-    PoolError => it_says,
-    StoreError => it_says,
-    VolumeError => it_says,
-    RegionError => for_making,
-    CreateError => for_making,
-    AppendError => for_logs,
-    TrimError => for_logs,
-    RecoverError<std::convert::Infallible> => for_logs,
-    CostError => for_costs,
-    SampleError => it_says,
 }
 
 impl From<CheckerError> for CliError {

@@ -9,16 +9,7 @@ use crate::error::{CliError, Result};
 
 /// The exit code of a result; prints what went wrong to standard error.
 pub(crate) fn code(result: Result<Outcome>) -> ExitCode {
-    if let Err(error) = &result
-        && !error.is_reader_gone()
-    {
-        say(error);
-    }
-    ExitCode::from(number(&result))
-}
-
-fn number(result: &Result<Outcome>) -> u8 {
-    fastness_terminal::number(result.as_ref().map(|outcome| *outcome).map_err(|error| &**error))
+    fastness_terminal::end(&result, say)
 }
 
 /// Prints an error that is not the last one.
@@ -45,7 +36,7 @@ mod tests {
     use fastness_daemon::{ClientError, Failure};
     use fastness_pmlog::{AppendError, OpenError, RecoverError};
     use fastness_prb::EntryId;
-    use fastness_terminal::marked;
+    use fastness_terminal::{marked, number};
 
     use super::*;
     use crate::error::{Context, busy, gone, refuse};
@@ -95,7 +86,7 @@ mod tests {
         let help = crate::EXIT_CODES;
         let codes = codes.into_iter().map(|(_, code)| code).chain([0, 1, 2, 10]);
         codes.for_each(|code| assert!(help.contains(&format!("\n{code:>3}  ")), "{code} is in no help"));
-        assert_eq!((number(&Ok(Outcome::Clean)), number(&Ok(Outcome::Found))), (0, 1));
+        assert_eq!([Outcome::Clean, Outcome::Found].map(|outcome| number::<CliError>(&Ok(outcome))), [0, 1]);
     }
 
     /// Only the reader of standard output may go without that anything has failed.

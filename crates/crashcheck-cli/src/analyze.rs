@@ -14,9 +14,7 @@ use fastness_crashcheck::tracer::Programs;
 use fastness_terminal::Outcome;
 
 use crate::error::{Context, Result, refuse};
-use crate::options::{
-    BudgetArgs, HintArgs, ImageArgs, RecoverArgs, RecoveryCrashArgs, Subject, SymbolArgs, words,
-};
+use crate::options::{BudgetArgs, HintArgs, ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
 use crate::progress::Progress;
 use crate::work::Program;
 use crate::{report, work};
@@ -48,8 +46,6 @@ pub struct AnalyzeArgs {
     #[command(flatten)]
     judge: RecoverArgs,
     #[command(flatten)]
-    crashes: RecoveryCrashArgs,
-    #[command(flatten)]
     hints: HintArgs,
     #[command(flatten)]
     budget: BudgetArgs,
@@ -77,7 +73,7 @@ pub(crate) fn run(args: AnalyzeArgs, program: &Program, out: &mut dyn Write) -> 
         work: work.path().to_owned(),
         current_dir: PathBuf::from("."),
     };
-    let depth = args.crashes.depth();
+    let depth = args.judge.crashes.depth();
     let tools = (depth > 0).then(|| Programs::default().find()).transpose()?;
     let tracer = tools.as_ref().map(|tools| TracedRecovery {
         command: &extract.command,
@@ -90,7 +86,7 @@ pub(crate) fn run(args: AnalyzeArgs, program: &Program, out: &mut dyn Write) -> 
     let keep = args.output.as_ref().map(|folder| folder.join(&name));
     let in_recovery = tracer.as_ref().map(|tracer| RecoveryCrashes {
         depth,
-        per_point: args.crashes.per_point(),
+        per_point: args.judge.crashes.per_point(),
         tracer,
         work: work.path(),
         keep: keep.as_deref(),

@@ -1,7 +1,7 @@
 //! The error of a command of the crash tester. Each type of error becomes one by its own line, so that no
 //! kind gets lost on the way to the exit code.
 
-use fastness_base::{ErrorKind, HasKind};
+use fastness_base::ErrorKind;
 use fastness_crashcheck::CheckError;
 use fastness_crashcheck::guest::GuestError;
 use fastness_crashcheck::litmus::LitmusError;
@@ -14,6 +14,12 @@ use fastness_terminal::{Failure, it_says};
 fastness_terminal::program_error! {
     /// Why a command of the crash tester failed.
     pub struct CheckerError;
+
+    CheckError => for_traces,
+    TraceError => for_traces,
+    TracerError => for_tests,
+    GuestError => for_tests,
+    KernelSymbolsError => for_tests,
 }
 
 /// For what is wrong with a trace.
@@ -28,25 +34,6 @@ fn for_tests(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::NoSpace => Some("make room on its file system"),
         kind => it_says(kind),
     }
-}
-
-macro_rules! from {
-    ($($error:ty => $advice:expr),* $(,)?) => {$(
-        impl From<$error> for CheckerError {
-            fn from(error: $error) -> CheckerError {
-                let kind = HasKind::kind(&error);
-                Failure::new(&error, kind, $advice(kind)).into()
-            }
-        }
-    )*};
-}
-
-from! {
-    CheckError => for_traces,
-    TraceError => for_traces,
-    TracerError => for_tests,
-    GuestError => for_tests,
-    KernelSymbolsError => for_tests,
 }
 
 impl From<ShowError> for CheckerError {

@@ -72,12 +72,5 @@ fn main() -> ExitCode {
     let matches = by_own_name(Cli::command()).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = run(cli, &mut fastness_terminal::stdout());
-    if let Err(error) = &result
-        && !error.is_reader_gone()
-    {
-        fastness_terminal::say("crashcheck", error);
-    }
-    ExitCode::from(fastness_terminal::number(
-        result.as_ref().map(|outcome| *outcome).map_err(|error| &**error),
-    ))
+    fastness_terminal::end(&result, |error| fastness_terminal::say("crashcheck", error))
 }

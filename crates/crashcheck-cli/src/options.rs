@@ -48,6 +48,8 @@ pub(crate) struct RecoverArgs {
     /// Recoveries at a time; default: the number of CPUs
     #[arg(short, long, value_name = "NUMBER")]
     jobs: Option<usize>,
+    #[command(flatten)]
+    pub(crate) crashes: RecoveryCrashArgs,
 }
 
 impl RecoverArgs {

@@ -10,7 +10,7 @@ use fastness_crashcheck::tracer::{Programs, Tools};
 use fastness_terminal::size;
 
 use crate::error::{Result, refuse};
-use crate::options::{HintArgs, ImageArgs, RecoverArgs, RecoveryCrashArgs, Subject, words};
+use crate::options::{HintArgs, ImageArgs, RecoverArgs, Subject, words};
 
 /// Where a program logs its operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -46,8 +46,6 @@ pub(crate) struct ProgramArgs {
     plugin: Option<PathBuf>,
     #[command(flatten)]
     judge: RecoverArgs,
-    #[command(flatten)]
-    crashes: RecoveryCrashArgs,
     #[command(flatten)]
     hints: HintArgs,
     #[command(flatten)]
@@ -101,8 +99,8 @@ impl ProgramArgs {
                 command: words(recover),
                 write: self.judge.write(),
                 timeout_s: self.judge.timeout,
-                crashes: self.crashes.depth(),
-                per_point: self.crashes.per_point(),
+                crashes: self.judge.crashes.depth(),
+                per_point: self.judge.crashes.per_point(),
             },
             images: ImagesConfig { shrink: self.judge.shrink, ..self.images.config(Subject::Program) },
             oracle: OracleConfig {

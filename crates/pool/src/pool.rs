@@ -192,29 +192,6 @@ impl Pool {
         Ok(tx)
     }
 
-    /// Runs `change` in a transaction of its own, and again in a newer one for as long as it is overtaken;
-    /// once more if it found no room and a sync may free some. Returns its result, and the txg to wait for.
-    ///
-    /// # Errors
-    /// Those of [`begin_tx`](Self::begin_tx) and of `change`, which may then have changed something.
-    pub fn transact<T>(&self, mut change: impl FnMut(&Tx) -> Result<T>) -> Result<(T, Txg)> {
-        let mut is_reclaimed = false;
-        loop {
-            let tx = self.begin_tx()?;
-            match change(&tx) {
-                Err(PoolError::Overtaken { .. }) => {}
-                Err(error @ PoolError::NoSpace { .. }) if !is_reclaimed => {
-                    drop(tx);
-                    is_reclaimed = true;
-                    if !self.reclaim()? {
-                        return Err(error);
-                    }
-                }
-                result => return result.map(|value| (value, tx.commit())),
-            }
-        }
-    }
-
     fn has_unsynced(&self) -> bool {
         self.shared.txgs.has_changes()
     }

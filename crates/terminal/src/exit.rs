@@ -1,5 +1,8 @@
 //! How commands end: the exit code, and what standard error says about a failure.
 
+use std::ops::Deref;
+use std::process::ExitCode;
+
 use fastness_base::ErrorKind;
 
 use crate::failure::Failure;
@@ -20,14 +23,24 @@ pub enum Outcome {
 const OWN_IO: u8 = 10;
 
 /// The exit code of a result: the only place where a kind of errors becomes one.
-pub fn number(result: Result<Outcome, &Failure>) -> u8 {
+pub fn number<E: Deref<Target = Failure>>(result: &Result<Outcome, E>) -> u8 {
     match result {
         Ok(Outcome::Clean) => 0,
         Ok(Outcome::Found) => 1,
-        Ok(Outcome::Program(code)) => code,
+        Ok(Outcome::Program(code)) => *code,
         Err(failure) if failure.is_reader_gone() => 0,
         Err(failure) => failure.kind().map_or(OWN_IO, ErrorKind::exit_code),
     }
+}
+
+/// How a program ends; `say` prints what went wrong, unless only the reader of standard output has gone.
+pub fn end<E: Deref<Target = Failure>>(result: &Result<Outcome, E>, say: impl FnOnce(&E)) -> ExitCode {
+    if let Err(error) = result
+        && !error.is_reader_gone()
+    {
+        say(error);
+    }
+    ExitCode::from(number(result))
 }
 
 /// Prints a failure of `program` to standard error: what happened, why, what the user can do.
@@ -51,18 +64,22 @@ mod tests {
 
     use super::*;
 
+    fn of(error: io::Error) -> u8 {
+        number(&Err(Box::new(Failure::from(error))))
+    }
+
     #[test]
     fn a_closed_pipe_is_a_success_for_standard_output_only() {
         let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
-        assert_eq!(number(Err(&Failure::from(closed()))), OWN_IO);
-        assert_eq!(number(Err(&Failure::from(crate::marked(closed())))), 0);
+        assert_eq!(of(closed()), OWN_IO);
+        assert_eq!(of(crate::marked(closed())), 0);
     }
 
     #[test]
     fn what_a_user_may_not_do_is_no_failure_of_our_own() {
-        let denied = Failure::from(io::Error::from(io::ErrorKind::PermissionDenied));
-        assert_eq!(number(Err(&denied)), ErrorKind::Denied.exit_code());
-        assert!(denied.advice().is_some_and(|advice| advice.contains("user")));
-        assert_eq!(number(Err(&Failure::from(io::Error::other("disk")))), OWN_IO);
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        assert_eq!(of(denied()), ErrorKind::Denied.exit_code());
+        assert!(Failure::from(denied()).advice().is_some_and(|advice| advice.contains("user")));
+        assert_eq!(of(io::Error::other("disk")), OWN_IO);
     }
 }

@@ -97,7 +97,8 @@ impl From<serde_json::Error> for Failure {
 }
 
 /// Makes the error of a program, so that the errors of other crates can become it: a new type around
-/// [`Failure`], with `Result`, `refuse` and the trait `Context` beside it.
+/// [`Failure`], with `Result`, `refuse` and the trait `Context` beside it. After it come errors that have a
+/// kind, each with what gives advice for a kind.
 ///
 /// ```
 /// mod error {
@@ -119,7 +120,7 @@ impl From<serde_json::Error> for Failure {
 /// ```
 #[macro_export]
 macro_rules! program_error {
-    ($(#[$meta:meta])* $visible:vis struct $name:ident;) => {
+    ($(#[$meta:meta])* $visible:vis struct $name:ident; $($error:ty => $advice:expr),* $(,)?) => {
         $(#[$meta])*
         #[derive(Debug)]
         $visible struct $name($crate::Failure);
@@ -164,6 +165,13 @@ macro_rules! program_error {
                 $name(error.into())
             }
         }
+
+        $(impl From<$error> for $name {
+            fn from(error: $error) -> $name {
+                let kind = $crate::base::HasKind::kind(&error);
+                $crate::Failure::new(&error, kind, $advice(kind)).into()
+            }
+        })*
 
         /// Refuses a request.
         pub(crate) fn refuse(text: impl Into<String>) -> $name {

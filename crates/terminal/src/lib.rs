@@ -19,7 +19,7 @@ mod output;
 pub mod size;
 
 pub use completions::{CompletionsArgs, completions};
-pub use exit::{Outcome, number, say};
+pub use exit::{Outcome, end, number, say};
 pub use failure::{Failure, it_says};
 pub use man::{ManArgs, man};
 pub use output::{fields, is_reader_gone, marked, note, progress_bar, stdout};

@@ -4,19 +4,17 @@ use std::time::Instant;
 
 use fastness_crashcheck_fuzz::Features;
 use fastness_crashcheck_fuzz::workload::{self, Mutator};
-use fastness_crashcheck_trace::coverage;
 use fastness_crashcheck_workload::Workload;
 use fastness_pm_model::Rng;
 
-use super::subject::{Depth, Place, Ran, Subject};
+use super::subject::{Depth, Place, Ran, Subject, quick};
 use crate::error::{CheckError, Result, make_dir};
-use crate::explain::{Exclusion, pending_features};
+use crate::explain::Exclusion;
 use crate::guest::{GuestError, Guests};
 use crate::process::Ending;
 use crate::report::Report;
 use crate::run::{FileSystem, FileTest, GuestSetting, ImagesConfig, analyse_in_guest, trace_in_guest};
 use crate::symbols::KernelSymbols;
-use crate::trace::open_trace;
 
 /// Most crash images of a failure point while workloads are tried: a guest takes a tenth of a second for one.
 const PER_POINT_MAX: usize = 4;
@@ -124,10 +122,9 @@ impl Subject for FuzzedFileSystem<'_> {
     fn run(&self, place: &Place, input: &[u8]) -> Result<Ran> {
         let workload = workload_of(input).unwrap_or_default();
         make_dir(&place.work)?;
-        let blocks = place.work.join("coverage");
         let test = FileTest::of_workload(self.name, &workload);
-        let traced =
-            trace_in_guest(&test, self.system, &self.setting(place, self.images, None), Some(&blocks));
+        let setting = self.setting(place, self.images, None);
+        let traced = trace_in_guest(&test, self.system, &setting, Some(&place.coverage()));
         match traced {
             Ok(()) => {}
             Err(CheckError::Guest(GuestError::Ended { .. })) => {
@@ -139,26 +136,17 @@ impl Subject for FuzzedFileSystem<'_> {
             Err(error @ CheckError::InGuest { .. }) => return Ok(Ran::Refused(error)),
             Err(error) => return Err(error),
         }
-        let mut features = Features::default();
-        let read = std::fs::File::open(&blocks).and_then(coverage::read);
-        for block in read.map_err(CheckError::file("read", &blocks))? {
-            if self.is_own(block.pc) {
-                features.add_block(block.pc, block.count);
-            }
-        }
         // The kernel is at the same place in each guest.
-        pending_features(&mut open_trace(&place.trace)?, &|pc| pc, &mut features)?;
+        let features = place.features(|pc| self.is_own(pc).then_some(pc), &|pc| pc)?;
         Ok(Ran::Ended(Ending::Code(0), features))
     }
 
     fn judge(&self, place: &Place, depth: Depth, deadline: Option<Instant>) -> Result<Option<Report>> {
-        let mut images = self.images.clone();
-        if depth == Depth::Quick {
-            images.reads = false;
-            images.per_point = images.per_point.min(PER_POINT_MAX);
-            images.shrink = images.shrink.min(SHRINK_MAX);
-        }
-        analyse_in_guest(self.name, self.system, &self.setting(place, &images, deadline)).map(Some)
+        let images = match depth {
+            Depth::Quick => &quick(self.images, PER_POINT_MAX, SHRINK_MAX),
+            Depth::Full => self.images,
+        };
+        analyse_in_guest(self.name, self.system, &self.setting(place, images, deadline)).map(Some)
     }
 }
 

@@ -1,17 +1,14 @@
 //! A program: its input is a file, or comes on standard input.
 
-use std::path::Path;
 use std::time::Instant;
 
 use fastness_crashcheck_fuzz::Features;
 use fastness_crashcheck_fuzz::bytes::{self, Mutator};
-use fastness_crashcheck_trace::coverage;
 use fastness_pm_model::Rng;
 
 use super::code::Code;
-use super::subject::{Depth, Place, Ran, Subject};
+use super::subject::{Depth, Place, Ran, Subject, quick};
 use crate::error::{CheckError, Result, make_dir};
-use crate::explain::pending_features;
 use crate::report::Report;
 use crate::run::{Setting, Test};
 use crate::trace::open_trace;
@@ -38,7 +35,9 @@ pub struct Program<'a> {
 impl<'a> Program<'a> {
     /// `words` may come into its inputs; `threads` recoveries run at a time.
     pub fn new(test: &'a Test, tools: &'a Tools, threads: usize, words: Vec<Vec<u8>>) -> Program<'a> {
-        Program { test, quick: quick(test), tools, threads, mutator: Mutator { words, ..Mutator::default() } }
+        let images = quick(&test.images, PER_POINT_MAX, SHRINK_MAX);
+        let quick = Test { images, ..test.clone() };
+        Program { test, quick, tools, threads, mutator: Mutator { words, ..Mutator::default() } }
     }
 
     fn setting<'b>(&'b self, place: &'b Place, deadline: Option<Instant>) -> Setting<'b> {
@@ -52,15 +51,6 @@ impl<'a> Program<'a> {
             progress: &|_| {},
         }
     }
-}
-
-/// Fewer crash images, and no recovery is traced.
-fn quick(test: &Test) -> Test {
-    let mut quick = test.clone();
-    quick.images.reads = false;
-    quick.images.per_point = quick.images.per_point.min(PER_POINT_MAX);
-    quick.images.shrink = quick.images.shrink.min(SHRINK_MAX);
-    quick
 }
 
 impl Subject for Program<'_> {
@@ -87,14 +77,14 @@ impl Subject for Program<'_> {
 
     fn run(&self, place: &Place, input: &[u8]) -> Result<Ran> {
         make_dir(&place.work)?;
-        let (file, blocks) = (place.work.join("input"), place.work.join("coverage"));
+        let file = place.work.join("input");
         std::fs::write(&file, input).map_err(CheckError::file("write", &file))?;
-        let ending = match self.test.trace(&self.setting(place, None), Some(&file), Some(&blocks)) {
+        let ending = match self.test.trace(&self.setting(place, None), Some(&file), Some(&place.coverage())) {
             Ok(ending) => ending,
             Err(error @ CheckError::Tracer(_)) => return Ok(Ran::Refused(error)),
             Err(error) => return Err(error),
         };
-        match features(place, &blocks) {
+        match features(place) {
             Ok(features) => Ok(Ran::Ended(ending, features)),
             // It was killed.
             Err(_) if !ending.is_success() => Ok(Ran::Ended(ending, Features::default())),
@@ -116,15 +106,7 @@ impl Subject for Program<'_> {
     }
 }
 
-fn features(place: &Place, blocks: &Path) -> Result<Features> {
+fn features(place: &Place) -> Result<Features> {
     let code = Code::of(&mut open_trace(&place.trace)?)?;
-    let mut features = Features::default();
-    let read = std::fs::File::open(blocks).and_then(coverage::read);
-    for block in read.map_err(CheckError::file("read", blocks))? {
-        if let Some(number) = code.own(block.pc) {
-            features.add_block(number, block.count);
-        }
-    }
-    pending_features(&mut open_trace(&place.trace)?, &|pc| code.number(pc), &mut features)?;
-    Ok(features)
+    place.features(|pc| code.own(pc), &|pc| code.number(pc))
 }

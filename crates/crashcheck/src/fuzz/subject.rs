@@ -4,11 +4,15 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use fastness_crashcheck_fuzz::Features;
+use fastness_crashcheck_trace::coverage;
 use fastness_pm_model::Rng;
 
 use crate::error::{CheckError, Result};
+use crate::explain::pending_features;
 use crate::process::Ending;
 use crate::report::Report;
+use crate::run::ImagesConfig;
+use crate::trace::open_trace;
 
 /// Where one input at a time is run.
 pub struct Place {
@@ -24,6 +28,33 @@ impl Place {
         let work = work.join(name);
         Place { trace: work.join("trace"), work }
     }
+
+    /// Where it goes which blocks of code ran.
+    pub(super) fn coverage(&self) -> PathBuf {
+        self.work.join("coverage")
+    }
+
+    /// What the last run reached. `own`: the number of an instruction whose block counts; `number`: that of
+    /// one which stores.
+    ///
+    /// # Errors
+    /// Those of the files that it has left.
+    pub(super) fn features(
+        &self,
+        own: impl Fn(u64) -> Option<u64>,
+        number: &dyn Fn(u64) -> u64,
+    ) -> Result<Features> {
+        let mut features = Features::default();
+        let path = self.coverage();
+        let blocks = std::fs::File::open(&path).and_then(coverage::read);
+        for block in blocks.map_err(CheckError::file("read", &path))? {
+            if let Some(place) = own(block.pc) {
+                features.add_block(place, block.count);
+            }
+        }
+        pending_features(&mut open_trace(&self.trace)?, number, &mut features)?;
+        Ok(features)
+    }
 }
 
 /// What became of a run.
@@ -32,6 +63,17 @@ pub enum Ran {
     Ended(Ending, Features),
     /// It could not be traced.
     Refused(CheckError),
+}
+
+/// The same with at most so many images of a failure point, and so many recoveries to find what a crash must
+/// have lost; no recovery is traced.
+pub(super) fn quick(images: &ImagesConfig, per_point_max: usize, shrink_max: usize) -> ImagesConfig {
+    ImagesConfig {
+        reads: false,
+        per_point: images.per_point.min(per_point_max),
+        shrink: images.shrink.min(shrink_max),
+        ..images.clone()
+    }
 }
 
 /// How many crash images are made of a trace.

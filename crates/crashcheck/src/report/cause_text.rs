@@ -197,8 +197,8 @@ fn write_evidence(report: &Report, evidence: &EvidenceReport, out: &mut String) 
     evidence.in_recovery.iter().try_for_each(|crash| write_recovery(crash, out))
 }
 
-/// The beginning of a hash.
-fn short(image: &str) -> &str {
+/// The beginning of a hash: what an image is called.
+pub(super) fn short(image: &str) -> &str {
     &image[..16.min(image.len())]
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::cause_text::short;
 use super::evidence::shrunk;
 use super::lost::{Lost, Traced};
 use super::recovery_data::RecoveryCrashReport;
@@ -70,7 +71,9 @@ fn explain(
     let shrunk =
         state.map(|state| shrunk(source, &everything, after, &pending, state)).transpose()?.flatten();
     let image = shrunk.as_ref().map_or(after, |shrunk| &shrunk.contents);
-    let (header, symbols) = (open_trace(&trace)?.header().clone(), Symbols::of(&mut open_trace(&trace)?)?);
+    let mut reader = open_trace(&trace)?;
+    let header = reader.header().clone();
+    let symbols = Symbols::of(&mut reader)?;
     let symbols = |pc, _| symbols.find(pc);
     let traced = Traced { trace: &trace, header: &header, symbols: &symbols, begin: 0 };
     let Lost { lost, lost_by, at, after, .. } = Lost::of(traced, &pending, &image.memory, event)?;
@@ -93,7 +96,7 @@ fn keep(
     image: &str,
 ) -> Result<Option<String>> {
     let Some(folder) = crashes.keep else { return Ok(None) };
-    let name = &image[..16.min(image.len())];
+    let name = short(image);
     let folder = folder.join(name);
     make_dir(&folder)?;
     write_files(&Layout::of(open_trace(source.trace)?.header())?, contents, &folder)?;

@@ -15,7 +15,7 @@ use crate::ids::Txg;
 use crate::metadata::branches::{Base, BranchChange};
 use crate::namespace::file_snapshots::charge_of_files;
 use crate::namespace::snapshots::{charge_of_gone, check_unneeded};
-use crate::pool::{Pool, Tx};
+use crate::pool::Pool;
 use crate::space::room::{Charge, Claim};
 use crate::state::datasets::{DatasetCore, Namespace};
 use fastness_sync::order::{lock, read, write};
@@ -64,52 +64,27 @@ impl Pool {
         let closed = self.close(snapshot)?;
         // What is in the volume's layers goes first: the rows are changed in a txg that has nothing of it.
         self.sync()?;
-        let mut is_reclaimed = false;
-        let txg = loop {
-            match self.try_rollback(&closed, snapshot, newer_too) {
-                Err(PoolError::Overtaken { .. }) => {}
-                Err(PoolError::NoSpace { .. }) if !is_reclaimed && self.reclaim()? => is_reclaimed = true,
-                tried => break tried?,
+        let ((), txg) = self.transact_begun(Pool::begin_after_synced, |tx| {
+            let mut namespace = write(&self.shared.datasets.namespace);
+            namespace.check_order(tx.txg())?;
+            let (_, base) = self.durable(&namespace, snapshot)?;
+            let newer = newer(&namespace, base);
+            if !newer.is_empty() && !newer_too {
+                let newer = newer.iter().map(|core| namespace.path(core.id.0)).collect();
+                return Err(PoolError::NotNewest { name: snapshot.to_owned(), newer });
             }
-        };
+            newer.iter().try_for_each(|core| check_unneeded(&namespace, core))?;
+            let charge = self.charge_of_rollback(base)? + charge_of_gone() * newer.len() as u64;
+            self.shared.reserve_rows(&mut self.shared.txgs.changes(tx.txg()), charge, Claim::Free)?;
+            newer.iter().rev().for_each(|core| self.shared.remove_snapshot(&mut namespace, tx, core));
+            let change = BranchChange::Rollback { id: closed.0.id.0, base };
+            self.shared.txgs.changes(tx.txg()).branches.push(change);
+            // Later changes of datasets come after it.
+            namespace.newest = Some(tx.txg());
+            Ok(())
+        })?;
         self.wait_synced(txg)?;
         Ok(txg)
-    }
-
-    fn try_rollback(&self, closed: &Closed, snapshot: &str, newer_too: bool) -> Result<Txg> {
-        let tx = self.begin_after_synced()?;
-        let mut namespace = write(&self.shared.datasets.namespace);
-        namespace.check_order(tx.txg())?;
-        let (_, base) = self.durable(&namespace, snapshot)?;
-        let newer = newer(&namespace, base);
-        if !newer.is_empty() && !newer_too {
-            let newer = newer.iter().map(|core| namespace.path(core.id.0)).collect();
-            return Err(PoolError::NotNewest { name: snapshot.to_owned(), newer });
-        }
-        newer.iter().try_for_each(|core| check_unneeded(&namespace, core))?;
-        let charge = self.charge_of_rollback(base)? + charge_of_gone() * newer.len() as u64;
-        self.shared.reserve_rows(&mut self.shared.txgs.changes(tx.txg()), charge, Claim::Free)?;
-        newer.iter().rev().for_each(|core| self.shared.remove_snapshot(&mut namespace, &tx, core));
-        let change = BranchChange::Rollback { id: closed.0.id.0, base };
-        self.shared.txgs.changes(tx.txg()).branches.push(change);
-        // Later changes of datasets come after it.
-        namespace.newest = Some(tx.txg());
-        drop(namespace);
-        Ok(tx.commit())
-    }
-
-    /// Begins a transaction in a txg whose predecessor has synced: what the tables say now is what its sync
-    /// finds, as far as no user has changed it meanwhile. A txg that frees in the background changes rows.
-    fn begin_after_synced(&self) -> Result<Tx> {
-        loop {
-            let tx = self.begin_tx()?;
-            let before = Txg(tx.txg().0 - 1);
-            if self.synced_txg() >= before {
-                return Ok(tx);
-            }
-            drop(tx);
-            self.wait_synced(before)?;
-        }
     }
 
     /// Keeps the volume of a snapshot from being opened.

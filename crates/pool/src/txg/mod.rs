@@ -16,6 +16,7 @@
 //! rolling_back  a branch becomes what a snapshot of it is
 //! sync      takes a txg from DRAM to the vdevs
 //! thread    the thread that ends txgs
+//! transact  changes in transactions of their own, tried again where that helps
 //! ```
 
 mod branching;
@@ -33,3 +34,4 @@ pub(crate) mod pulse;
 mod rolling_back;
 pub(crate) mod sync;
 pub(crate) mod thread;
+mod transact;
