@@ -10,14 +10,20 @@
 //!     20     n  payload
 //!   20+n     4  FNV-1a of the payload
 //! ```
-//! Numbers are little endian. Request: time-out in ms (4), command line. Response: exit status (4, signed),
-//! flags (1), length of standard output (4), standard output, standard error.
+//! Numbers are little endian. Hello: [`VERSION`] (4); nothing in the first one. Request: time-out in ms (4),
+//! whether the clock is set (1), to what (8, signed; seconds since 1970), command line. Response: exit status
+//! (4, signed), flags (1), length of standard output (4), standard output, standard error.
 //!
 //! A console may carry other bytes, too: everything that is not a frame with right checksums is skipped, byte
 //! by byte, and is not an error.
 
 const MAGIC: [u8; 4] = *b"\x7fFAG";
 const HEADER_BYTES: usize = 20;
+
+/// Of this protocol.
+pub const VERSION: u32 = 2;
+/// Before the command line of a request.
+const REQUEST_BYTES: usize = 13;
 
 /// Longest command line, in bytes.
 pub const COMMAND_BYTES_MAX: usize = 1 << 20;
@@ -32,8 +38,8 @@ const CUT: u8 = 2;
 /// What a frame carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// The guest has booted and waits for requests.
-    Hello,
+    /// The guest has booted and waits for requests of this version of the protocol.
+    Hello(u32),
     /// Run a command.
     Request(Request),
     /// It has run.
@@ -45,6 +51,8 @@ pub enum Message {
 pub struct Request {
     /// After this time the command is killed.
     pub timeout_ms: u32,
+    /// The machine's clock when it begins, in seconds since 1970; none leaves it alone.
+    pub clock_s: Option<i64>,
     /// At most [`COMMAND_BYTES_MAX`] bytes.
     pub command: Vec<u8>,
 }
@@ -71,10 +79,12 @@ fn fnv(bytes: &[u8]) -> u32 {
 /// A frame; outputs that are too long are cut.
 pub fn encode(identity: u32, message: &Message) -> Vec<u8> {
     let (kind, payload): (u32, Vec<u8>) = match message {
-        Message::Hello => (0, Vec::new()),
+        Message::Hello(version) => (0, version.to_le_bytes().to_vec()),
         Message::Request(request) => {
             let len = request.command.len().min(COMMAND_BYTES_MAX);
-            (1, [&request.timeout_ms.to_le_bytes(), &request.command[..len]].concat())
+            let (timeout, clock) = (request.timeout_ms.to_le_bytes(), request.clock_s.unwrap_or_default());
+            let is_set = [u8::from(request.clock_s.is_some())];
+            (1, [&timeout[..], &is_set, &clock.to_le_bytes(), &request.command[..len]].concat())
         }
         Message::Response(response) => {
             let bounded = |bytes: &Vec<u8>| bytes.len().min(OUTPUT_BYTES_MAX);
@@ -103,10 +113,14 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
 
 fn decode_payload(kind: u32, payload: &[u8]) -> Option<Message> {
     match kind {
-        0 if payload.is_empty() => Some(Message::Hello),
+        0 if payload.is_empty() => Some(Message::Hello(1)),
+        0 => Some(Message::Hello(number(payload, 0)?)),
         1 => {
-            let command = payload.get(4..).filter(|command| command.len() <= COMMAND_BYTES_MAX)?.to_vec();
-            Some(Message::Request(Request { timeout_ms: number(payload, 0)?, command }))
+            let (head, command) = payload.split_at_checked(REQUEST_BYTES)?;
+            let clock_s = i64::from_le_bytes(head[5..].try_into().ok()?);
+            let clock_s = (head[4] != 0).then_some(clock_s);
+            let command = (command.len() <= COMMAND_BYTES_MAX).then(|| command.to_vec())?;
+            Some(Message::Request(Request { timeout_ms: number(head, 0)?, clock_s, command }))
         }
         2 => {
             let status = i32::from_le_bytes(payload.get(..4)?.try_into().ok()?);

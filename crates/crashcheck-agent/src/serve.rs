@@ -18,7 +18,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::termios::{OptionalActions, isatty, tcgetattr, tcsetattr};
 
-use crate::protocol::{Decoder, Message, OUTPUT_BYTES_MAX, Request, Response, encode};
+use crate::clock;
+use crate::protocol::{Decoder, Message, OUTPUT_BYTES_MAX, Request, Response, VERSION, encode};
 
 /// A frame whose rest does not come for this long is given up.
 const FRAME_GAP: Duration = Duration::from_secs(5);
@@ -65,7 +66,7 @@ impl AsFd for Port {
 /// # Errors
 /// I/O on the streams.
 pub fn serve_on(mut input: impl Read + AsFd, mut output: impl Write) -> io::Result<()> {
-    output.write_all(&encode(0, &Message::Hello))?;
+    output.write_all(&encode(0, &Message::Hello(VERSION)))?;
     output.flush()?;
     let mut decoder = Decoder::default();
     let mut bytes = vec![0; 64 << 10];
@@ -101,8 +102,16 @@ fn readable(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
     }
 }
 
-/// Runs a command line; what cannot be started is status 127, as shells have it.
+/// Runs a command line, after the clock was set; what cannot be started is status 127, as shells have it.
 pub fn execute(request: &Request) -> Response {
+    let failed = |what: &str, error: io::Error| Response {
+        status: 127,
+        stderr: format!("{what}: {error}\n").into_bytes(),
+        ..Response::default()
+    };
+    if let Some(Err(error)) = request.clock_s.map(clock::set) {
+        return failed("the clock", error);
+    }
     let command = String::from_utf8_lossy(&request.command);
     let child = Command::new("sh")
         .arg("-c")
@@ -114,9 +123,7 @@ pub fn execute(request: &Request) -> Response {
         .spawn();
     match child {
         Ok(child) => collect(child, Duration::from_millis(request.timeout_ms.into())),
-        Err(error) => {
-            Response { status: 127, stderr: format!("sh: {error}\n").into_bytes(), ..Response::default() }
-        }
+        Err(error) => failed("sh", error),
     }
 }
 

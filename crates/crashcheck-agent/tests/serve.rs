@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use fastness_agent::protocol::{Decoder, Message, OUTPUT_BYTES_MAX, Request, Response, encode};
+use fastness_agent::protocol::{Decoder, Message, OUTPUT_BYTES_MAX, Request, Response, VERSION, encode};
 use fastness_agent::serve::serve_on;
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ impl Client {
         std::thread::spawn(move || serve_on(guest.try_clone().unwrap(), guest));
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut client = Self { stream, decoder: Decoder::default() };
-        assert_eq!(client.next(), (0, Message::Hello));
+        assert_eq!(client.next(), (0, Message::Hello(VERSION)));
         client
     }
 
@@ -40,7 +40,11 @@ impl Client {
     }
 
     fn run(&mut self, identity: u32, command: &str, timeout_ms: u32) -> Response {
-        let request = Message::Request(Request { timeout_ms, command: command.into() });
+        self.run_at(identity, None, command, timeout_ms)
+    }
+
+    fn run_at(&mut self, identity: u32, clock_s: Option<i64>, command: &str, timeout_ms: u32) -> Response {
+        let request = Message::Request(Request { timeout_ms, clock_s, command: command.into() });
         self.stream.write_all(&encode(identity, &request)).unwrap();
         match self.next() {
             (answered, Message::Response(response)) if answered == identity => response,
@@ -63,7 +67,8 @@ fn commands_run_and_their_outputs_come_back() {
 #[test]
 fn garbage_and_frames_that_are_cut_off_are_skipped() {
     let mut client = Client::new();
-    let request = encode(1, &Message::Request(Request { timeout_ms: 1000, command: b"echo 1".to_vec() }));
+    let request = Request { timeout_ms: 1000, clock_s: None, command: b"echo 1".to_vec() };
+    let request = encode(1, &Message::Request(request));
     let mut damaged = request.clone();
     damaged[25] ^= 1;
     client.stream.write_all(b"[    0.1] a kernel says \x7fFA\x7fFAG\x7f").unwrap();
@@ -85,6 +90,14 @@ fn a_command_that_hangs_is_killed_with_its_children() {
     let left = client.run(2, "sleep 5 & echo done", 10_000);
     assert!(!left.timed_out && left.status == 0 && left.stdout == b"done\n", "{left:?}");
     assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_command_does_not_run_at_another_time_than_asked_for() {
+    // Not in a guest; and no clock has this time.
+    let done = Client::new().run_at(1, Some(i64::MAX), "echo ran", 10_000);
+    assert_eq!((done.status, done.stdout.len()), (127, 0), "{done:?}");
+    assert!(String::from_utf8_lossy(&done.stderr).contains("only in a guest"), "{done:?}");
 }
 
 #[test]
@@ -118,9 +131,10 @@ fn the_instruction_of_hypercalls_is_in_the_program() {
 fn message() -> impl Strategy<Value = Message> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..100);
     prop_oneof![
-        Just(Message::Hello),
-        (any::<u32>(), bytes())
-            .prop_map(|(timeout_ms, command)| Message::Request(Request { timeout_ms, command })),
+        any::<u32>().prop_map(Message::Hello),
+        (any::<u32>(), any::<Option<i64>>(), bytes()).prop_map(|(timeout_ms, clock_s, command)| {
+            Message::Request(Request { timeout_ms, clock_s, command })
+        }),
         (any::<i32>(), any::<bool>(), any::<bool>(), bytes(), bytes()).prop_map(
             |(status, timed_out, cut, stdout, stderr)| {
                 Message::Response(Response { status, timed_out, cut, stdout, stderr })

@@ -1,7 +1,6 @@
 //! `fastness crashcheck fs`.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +8,7 @@ use clap::Args;
 use fastness_crashcheck::fuzz::FuzzedFileSystem;
 use fastness_crashcheck::guest::{Guests, Snapshot};
 use fastness_crashcheck::report::Report;
-use fastness_crashcheck::run::{FileSystem, FileTest, GuestSetting, ImagesConfig, Suite, run_in_guest};
+use fastness_crashcheck::run::{FileSystem, FileTest, ImagesConfig, Suite};
 use fastness_crashcheck::symbols::KernelSymbols;
 use fastness_crashcheck::tracer::Programs;
 use fastness_crashcheck_workload::Workload;
@@ -18,11 +17,12 @@ use fastness_terminal::{Outcome, note};
 
 use crate::error::{Context, Result, refuse};
 use crate::fuzz::{LoopArgs, Replay, Task};
-use crate::machine::MachineArgs;
+use crate::machine::{Booted, MachineArgs};
 use crate::options::{BudgetArgs, HintArgs, ImageArgs, Subject, threads};
-use crate::progress::Progress;
 use crate::report::{self, OutputArgs, ShowArgs};
 use crate::work::{self, Program};
+
+mod matrix;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -109,19 +109,24 @@ pub(crate) fn run(args: FsArgs, program: &Program, out: &mut dyn Write) -> Resul
     let suite = args.suite.as_deref().map_or_else(Suite::built_in, Suite::read)?;
     let systems = choose(&args.systems, &suite.systems)?;
     let tests = tests(&args, &suite)?;
+    let mut names = BTreeSet::new();
+    if let Some(twice) = tests.iter().find(|test| !names.insert(&test.name)) {
+        return Err(refuse(format!("two tests are called {}", twice.name)));
+    }
     let programs = Programs { qemu_user: None, plugin: args.plugin.clone() };
     let plugin = std::path::absolute(programs.find_plugin()?)?;
     args.output.make()?;
     // First: the snapshot is made by a guest.
     let work = work::begin(program)?;
-    let snapshot = args.machine.boot(&suite, &systems)?;
-    let symbols = symbols(&snapshot, args.output.folder())?;
+    let Booted { traced, snapshot } = args.machine.boot(&suite, &systems)?;
+    let symbols = symbols(&traced, args.output.folder())?;
     let threads = args.jobs.unwrap_or_else(|| snapshot.config().at_a_time(threads()));
-    let machine = Machine { guests: Guests::new(&snapshot, IMAGES_PER_GUEST), symbols, plugin, threads };
+    let guests = Guests::new(&snapshot, IMAGES_PER_GUEST);
+    let machine = Machine { traced, guests, symbols, plugin, threads };
     if args.fuzz {
         return fuzz(&args, &systems, &machine, work.path(), out);
     }
-    let reports = run_all(&args, &systems, &tests, &machine, work.path())?;
+    let reports = matrix::run(&args, &systems, &tests, &machine, work.path())?;
     drop(work);
     let all: Vec<Report> = reports.iter().flatten().flatten().cloned().collect();
     args.output.save_all(&all)?;
@@ -129,7 +134,7 @@ pub(crate) fn run(args: FsArgs, program: &Program, out: &mut dyn Write) -> Resul
         [one] if tests.len() == 1 => report::show(std::slice::from_ref(one), args.show.show(), out)?,
         all => {
             report::show_causes(all, args.show.show(), out)?;
-            write!(out, "{}", table(&systems, &tests, &reports))?;
+            write!(out, "{}", matrix::table(&systems, &tests, &reports))?;
         }
     }
     let has_failed = reports.iter().flatten().any(Option::is_none);
@@ -202,6 +207,7 @@ fn fuzz(
         let subject = FuzzedFileSystem {
             name,
             system,
+            traced: &machine.traced,
             guests: &machine.guests,
             plugin: &machine.plugin,
             threads: machine.threads,
@@ -227,6 +233,7 @@ fn fuzz(
 
 /// What tests are run with.
 struct Machine<'a> {
+    traced: Snapshot,
     guests: Guests<'a>,
     plugin: PathBuf,
     symbols: Option<KernelSymbols>,
@@ -247,85 +254,4 @@ fn symbols(snapshot: &Snapshot, output: Option<&Path>) -> Result<Option<KernelSy
         std::fs::write(&path, symbols.text()).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(Some(symbols))
-}
-
-/// For each test, and each file system: its report, or none if the test could not be run.
-fn run_all(
-    args: &FsArgs,
-    systems: &[(&str, &FileSystem)],
-    tests: &[FileTest],
-    machine: &Machine<'_>,
-    work: &Path,
-) -> Result<Vec<Vec<Option<Report>>>> {
-    let deadline = args.budget.deadline();
-    let mut reports = Vec::new();
-    for test in tests {
-        let mut of_test = Vec::new();
-        for (system_name, system) in systems {
-            let name = format!("{system_name}-{}", test.name);
-            let progress = Progress::new(&name);
-            let work = work.join(&name);
-            let setting = GuestSetting {
-                guests: &machine.guests,
-                plugin: &machine.plugin,
-                exclude: &args.hints.exclude,
-                symbols: machine.symbols.as_ref(),
-                trace: &args.output.trace(&name, &work),
-                work: &work,
-                threads: machine.threads,
-                has_stacks: args.stacks,
-                images: &ImagesConfig { shrink: args.shrink, ..args.images.config(Subject::Guest) },
-                deadline,
-                progress: &|step| progress.tell(step),
-            };
-            let report = run_in_guest(&name, test, system, &setting);
-            drop(progress);
-            // Files of a test are large.
-            let _ = std::fs::remove_dir_all(&work);
-            match report {
-                Ok(report) => {
-                    args.output.save(&report)?;
-                    note(format_args!("{name}: {}", if report.is_clean() { "ok" } else { "FAILED" }));
-                    of_test.push(Some(report));
-                }
-                Err(error) if tests.len() > 1 => {
-                    note(format_args!("{name}: not tested: {error}"));
-                    of_test.push(None);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        reports.push(of_test);
-    }
-    Ok(reports)
-}
-
-/// A line for each test, a column for each file system: table 10.1 of the source.
-fn table(systems: &[(&str, &FileSystem)], tests: &[FileTest], reports: &[Vec<Option<Report>>]) -> String {
-    let mut out = String::new();
-    let width = tests.iter().map(|test| test.name.len()).max().unwrap_or(0).max(4);
-    let names: Vec<String> = systems.iter().map(|(name, _)| format!("{name:>16}")).collect();
-    // A string takes everything.
-    let _ = writeln!(out, "{:width$}{}", "test", names.concat());
-    for (test, of_test) in tests.iter().zip(reports) {
-        let cells: Vec<String> =
-            of_test.iter().map(|report| format!("{:>16}", verdict(report.as_ref()))).collect();
-        let _ = writeln!(out, "{:width$}{}", test.name, cells.concat());
-    }
-    let (all, clean) = reports.iter().flatten().fold((0, 0), |(all, clean), report| {
-        (all + 1, clean + usize::from(report.as_ref().is_some_and(Report::is_clean)))
-    });
-    let _ = writeln!(out, "{clean} of {all} ok");
-    out.push_str("A: not atomic, S: several final states, W: no write after recovery, E: the recovery fails, C: it crashes, N: another state when recovered again, -: not tested. In brackets: states.\n");
-    out
-}
-
-fn verdict(report: Option<&Report>) -> String {
-    let Some(report) = report else { return "-".to_owned() };
-    let findings = report.operations.iter().flat_map(|operation| &operation.findings);
-    let mut letters: Vec<char> = findings.map(|finding| finding.letter).collect();
-    letters.sort_unstable();
-    letters.dedup();
-    let letters = if letters.is_empty() { "ok".to_owned() } else { letters.into_iter().collect() };
-    format!("{letters} ({})", report.states.len())
 }

@@ -1,5 +1,6 @@
 //! The guest that `crashcheck fs` tests in.
 
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -34,12 +35,20 @@ pub(crate) struct MachineArgs {
     initrd_extra: Vec<PathBuf>,
 }
 
+/// Guests that have booted.
+pub(crate) struct Booted {
+    /// For traces: time is instructions, so that all of a test is the same each time.
+    pub(crate) traced: Snapshot,
+    /// For recoveries: faster.
+    pub(crate) snapshot: Snapshot,
+}
+
 impl MachineArgs {
-    /// Boots the guest with what these file systems need, or takes one that was kept.
+    /// Boots the guests with what these file systems need, or takes those that were kept.
     ///
     /// # Errors
     /// What the kernel, this machine, or a file system's description lacks.
-    pub(crate) fn boot(&self, suite: &Suite, systems: &[(&str, &FileSystem)]) -> Result<Snapshot> {
+    pub(crate) fn boot(&self, suite: &Suite, systems: &[(&str, &FileSystem)]) -> Result<Booted> {
         let guest = self.guest.clone().unwrap_or_else(built_guest);
         let cache = guest.join("snapshots");
         let mut config = GuestConfig::new(&guest);
@@ -58,14 +67,22 @@ impl MachineArgs {
             has_disk: each().any(|system| system.disk_bytes.is_some()),
         };
         config.add(&addition, &cache)?;
-        let snapshot = Snapshot::cached(&config, &cache).context("the guest cannot be used")?;
+        let repeatable = GuestConfig { repeatable: true, ..config.clone() };
+        let boot = |config: &GuestConfig| Snapshot::cached(config, &cache);
+        let (traced, snapshot) = std::thread::scope(|scope| {
+            let traced = scope.spawn(|| boot(&repeatable));
+            let snapshot = boot(&config);
+            (traced.join().unwrap_or_else(|panic| resume_unwind(panic)), snapshot)
+        });
+        let [traced, snapshot] = [traced, snapshot].map(|booted| booted.context("the guest cannot be used"));
+        let (traced, snapshot) = (traced?, snapshot?);
         let facts = snapshot.facts()?;
         for (name, system) in systems {
             if let Some(lack) = facts.lacks(&system.kind, &system.options) {
                 return Err(refuse(format!("{name} cannot be tested in this guest: {lack}")));
             }
         }
-        Ok(snapshot)
+        Ok(Booted { traced, snapshot })
     }
 }
 

@@ -242,6 +242,24 @@ fn pool(snapshot: &Snapshot, folder: &Path) {
         assert_eq!(output.is_success(), number != 3, "{output:?}");
         assert!(number == 3 || output.text() == fresh[0].text());
     }
+    guest_to_blame(snapshot, &images);
+}
+
+/// A guest that says of all images what it has said of a bad one, and one that fails once for a reason of
+/// its own: neither is believed.
+fn guest_to_blame(snapshot: &Snapshot, images: &[(PathBuf, Vec<PathBuf>)]) {
+    let mount = EXT4.1;
+    let fails_for_ever = format!(
+        "[ -e /tmp/bad ] || {mount} || touch /tmp/bad; [ ! -e /tmp/bad ] || {{ echo bad; exit 7; }}; umount /mnt"
+    );
+    let fails_once = format!(
+        "echo >> /tmp/seen; [ $(wc -l < /tmp/seen) -ne 3 ] || {{ echo mine; exit 9; }}; {mount} && umount /mnt"
+    );
+    for script in [fails_for_ever, fails_once] {
+        let said = extract(snapshot, &script, images, 100);
+        let ok: Vec<_> = said.iter().map(Output::is_success).collect();
+        assert_eq!(ok, [true, true, true, false, true, true], "{script}: {said:?}");
+    }
 }
 
 fn extract(

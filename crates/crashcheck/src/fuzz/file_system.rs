@@ -10,7 +10,7 @@ use fastness_pm_model::Rng;
 use super::subject::{Depth, Place, Ran, Subject, quick};
 use crate::error::{CheckError, Result, make_dir};
 use crate::explain::Exclusion;
-use crate::guest::{GuestError, Guests};
+use crate::guest::{GuestError, Guests, Snapshot};
 use crate::process::Ending;
 use crate::report::Report;
 use crate::run::{FileSystem, FileTest, GuestSetting, ImagesConfig, analyse_in_guest, trace_in_guest};
@@ -34,7 +34,9 @@ pub struct FuzzedFileSystem<'a> {
     pub name: &'a str,
     /// How it is made, mounted, and so on.
     pub system: &'a FileSystem,
-    /// Where it runs, and is recovered.
+    /// Where it runs.
+    pub traced: &'a Snapshot,
+    /// Where it is recovered.
     pub guests: &'a Guests<'a>,
     /// The plug-in.
     pub plugin: &'a std::path::Path,
@@ -58,6 +60,7 @@ impl FuzzedFileSystem<'_> {
         deadline: Option<Instant>,
     ) -> GuestSetting<'b> {
         GuestSetting {
+            traced: self.traced,
             guests: self.guests,
             plugin: self.plugin,
             trace: &place.trace,

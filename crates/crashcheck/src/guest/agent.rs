@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use fastness_agent::protocol::{COMMAND_BYTES_MAX, Decoder, Message, Request, encode};
+use fastness_agent::protocol::{COMMAND_BYTES_MAX, Decoder, Message, Request, VERSION, encode};
 
 use super::qmp::{Silence, receive};
 
@@ -49,18 +49,32 @@ impl Agent {
 
     /// Waits until the guest has booted.
     pub(super) fn wait_for_hello(&mut self, deadline: Instant) -> Result<(), Silence> {
-        while !matches!(self.next(deadline)?, (_, Message::Hello)) {}
-        Ok(())
+        loop {
+            match self.next(deadline)? {
+                (_, Message::Hello(VERSION)) => return Ok(()),
+                (_, Message::Hello(version)) => {
+                    let of = format!("an agent of version {version}, not {VERSION}: run scripts/crash-guest");
+                    return Err(Silence::Garbage(of));
+                }
+                _ => {}
+            }
+        }
     }
 
-    /// Asks for a command line to be run; the agent kills it after `timeout`.
-    pub(super) fn ask(&mut self, command: &str, timeout: Duration) -> Result<(), Silence> {
+    /// Asks for a command line to be run, with this clock, in seconds since 1970, if any; the agent kills it
+    /// after `timeout`.
+    pub(super) fn ask(
+        &mut self,
+        command: &str,
+        clock_s: Option<i64>,
+        timeout: Duration,
+    ) -> Result<(), Silence> {
         if command.len() > COMMAND_BYTES_MAX {
             return Err(Silence::Garbage(format!("a command of more than {COMMAND_BYTES_MAX} bytes")));
         }
         self.identity = self.identity.wrapping_add(1);
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        let request = Message::Request(Request { timeout_ms, command: command.as_bytes().to_vec() });
+        let request = Message::Request(Request { timeout_ms, clock_s, command: command.as_bytes().to_vec() });
         self.stream
             .set_write_timeout(Some(timeout.max(Duration::from_secs(1))))
             .map_err(|_| Silence::Closed)?;

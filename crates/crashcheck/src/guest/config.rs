@@ -98,12 +98,13 @@ impl GuestConfig {
         Ok(())
     }
 
-    /// The kernel's command line: nothing random, a panic ends the machine, pages are not cleared twice. With
-    /// one CPU a kernel would patch its LOCK prefixes away, which are fences on any machine with more.
+    /// The kernel's command line: nothing random, a panic ends the machine, pages are not cleared twice, and
+    /// what makes processes slow in software emulation is off. With one CPU a kernel would patch its LOCK
+    /// prefixes away, which are fences on any machine with more.
     pub(super) fn command_line(&self) -> String {
         format!(
             "console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr mitigations=off tsc=reliable noreplace-smp random.trust_cpu=off \
-             init_on_alloc=0 memmap={}M!{}M {}",
+             init_on_alloc=0 no5lvl lsm= audit=0 cgroup_disable=memory printk.devkmsg=on memmap={}M!{}M {}",
             self.pm_bytes / MIB,
             PM_START / MIB,
             self.kernel_arguments

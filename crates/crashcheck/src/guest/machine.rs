@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fastness_agent::clock::RECOVERY_BEGIN_S;
 use serde_json::{Value, json};
 
 use super::agent::{Agent, Output};
@@ -61,9 +62,22 @@ impl Guest {
     /// [`GuestError::Ended`] for a guest that is gone (a kernel panic), [`GuestError::TimedOut`] for one that
     /// does not answer. After these it is of no use any more.
     pub fn command(&mut self, command: &str, timeout: Duration) -> Result<Output> {
+        self.command_at(None, command, timeout)
+    }
+
+    /// The same for what recovers an image: it begins when each recovery does
+    /// ([`RECOVERY_BEGIN_S`]).
+    ///
+    /// # Errors
+    /// As of [`Guest::command`].
+    pub fn recover(&mut self, script: &str, timeout: Duration) -> Result<Output> {
+        self.command_at(Some(RECOVERY_BEGIN_S), script, timeout)
+    }
+
+    fn command_at(&mut self, clock_s: Option<i64>, command: &str, timeout: Duration) -> Result<Output> {
         let outside = timeout * if self.config.repeatable { SLOW } else { 1 } + AGENT_GRACE;
         let by = Instant::now() + outside;
-        let asked = self.agent.ask(command, timeout).and_then(|()| self.go_on(by));
+        let asked = self.agent.ask(command, clock_s, timeout).and_then(|()| self.go_on(by));
         let done = asked.and_then(|()| self.agent.answer(by));
         done.map_err(|silence| self.error(silence, "a command runs", outside))
     }

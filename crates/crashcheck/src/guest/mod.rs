@@ -27,6 +27,7 @@ mod cpio;
 mod crash;
 mod error;
 mod facts;
+mod failures;
 mod kernel;
 mod key;
 mod machine;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::failures::Failures;
 use super::{Guest, GuestError, Nvme, Output, Restore, Result, Snapshot, new_folder, ram};
 use crate::process::Folder;
 
@@ -20,6 +21,7 @@ pub struct Guests<'a> {
     snapshot: &'a Snapshot,
     images_per_guest: usize,
     idle: Mutex<Vec<Warm>>,
+    failures: Failures,
 }
 
 /// A guest that can recover another image.
@@ -44,7 +46,7 @@ impl<'a> Guests<'a> {
     /// each, where all starts from the same state. With more, what a guest costs is shared, and the time of
     /// day is another for each image.
     pub fn new(snapshot: &'a Snapshot, images_per_guest: usize) -> Self {
-        Guests { snapshot, images_per_guest, idle: Mutex::default() }
+        Guests { snapshot, images_per_guest, idle: Mutex::default(), failures: Failures::default() }
     }
 
     /// Where they come from.
@@ -55,31 +57,33 @@ impl<'a> Guests<'a> {
     /// What the script, which leaves nothing mounted, says of an image of PM and images of disks in whole
     /// blocks of 512 bytes. The files stay as they are.
     ///
-    /// An image on which it does not succeed is always done again in a fresh guest, and no guest that has
-    /// seen one sees another.
+    /// A guest that has seen an image on which it does not succeed sees another only after it has recovered,
+    /// as before, one that is known to be good. What it says of such an image counts if it says the same once
+    /// more then, or it is known from another image; otherwise a fresh guest is asked.
     ///
     /// # Errors
     /// Those of [`Snapshot::restore`] and [`Guest::command`]: a panic while an image is mounted is one.
     pub fn extract(&self, script: &str, timeout: Duration, pm: &Path, disks: &[PathBuf]) -> Result<Output> {
         let len_bytes = disks.iter().map(|disk| len_bytes(disk)).collect::<Result<Vec<_>>>()?;
-        if let Some(mut warm) = self.take(&len_bytes) {
-            warm.guest.write_pm(pm)?;
-            warm.disks.fill(disks)?;
-            warm.seen += 1;
-            if let Ok(output) = warm.guest.command(script, timeout)
-                && output.is_success()
-            {
-                self.put(warm);
-                return Ok(output);
-            }
+        if let Some(mut warm) = self.take(&len_bytes)
+            && let Ok(output) = warm.recover(script, timeout, pm, disks)?
+            && (output.is_success() || self.is_so(&mut warm, script, timeout, (pm, disks), &output)?)
+        {
+            self.put(warm, script, timeout, &output);
+            return Ok(output);
         }
         let mut own_disks = Disks::new(self.snapshot, len_bytes)?;
         let nvme = own_disks.fill(disks)?;
         let restore = Restore { pm_image: Some(pm.to_owned()), nvme, ..Restore::default() };
         let mut fresh = Warm { guest: self.snapshot.restore(&restore)?, disks: own_disks, seen: 1 };
-        let output = fresh.guest.command(script, timeout)?;
-        if output.is_success() {
-            self.put(fresh);
+        let output = fresh.guest.recover(script, timeout)?;
+        if self.images_per_guest > 1 {
+            if output.is_success() {
+                self.failures.note_good(&self.snapshot.config().folder, script, pm, disks, &output)?;
+            } else if !output.timed_out {
+                self.failures.note(script, &output);
+            }
+            self.put(fresh, script, timeout, &output);
         }
         Ok(output)
     }
@@ -94,10 +98,57 @@ impl<'a> Guests<'a> {
         found.map(|index| idle.swap_remove(index))
     }
 
-    fn put(&self, warm: Warm) {
-        if warm.seen < self.images_per_guest {
+    /// Keeps a guest after its last image, of which the script said `last`, if it is as good as before.
+    fn put(&self, mut warm: Warm, script: &str, timeout: Duration, last: &Output) {
+        let is_well = last.is_success() || !last.timed_out && self.is_well(&mut warm, script, timeout);
+        if is_well && warm.seen < self.images_per_guest {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(warm);
         }
+    }
+
+    /// Whether what a guest says of an image, on which the script has failed, is due to the image.
+    fn is_so(
+        &self,
+        warm: &mut Warm,
+        script: &str,
+        timeout: Duration,
+        (pm, disks): (&Path, &[PathBuf]),
+        failed: &Output,
+    ) -> Result<bool> {
+        if failed.timed_out || self.failures.is_known(script, failed) {
+            return Ok(!failed.timed_out);
+        }
+        if !self.is_well(warm, script, timeout) {
+            return Ok(false);
+        }
+        let is_same = matches!(warm.recover(script, timeout, pm, disks)?, Ok(again) if again == *failed);
+        if is_same {
+            self.failures.note(script, failed);
+        }
+        Ok(is_same)
+    }
+
+    /// Whether a guest recovers an image that is known to be good.
+    fn is_well(&self, warm: &mut Warm, script: &str, timeout: Duration) -> bool {
+        let Some(good) = self.failures.good(script) else { return false };
+        let said = warm.recover(script, timeout, &good.pm, &good.disks);
+        matches!(said, Ok(Ok(said)) if said.is_success() && said.stdout == good.said)
+    }
+}
+
+impl Warm {
+    /// What the script says of another image. The inner error is the guest's.
+    fn recover(
+        &mut self,
+        script: &str,
+        timeout: Duration,
+        pm: &Path,
+        disks: &[PathBuf],
+    ) -> Result<Result<Output>> {
+        self.guest.write_pm(pm)?;
+        self.disks.fill(disks)?;
+        self.seen += 1;
+        Ok(self.guest.recover(script, timeout))
     }
 }
 

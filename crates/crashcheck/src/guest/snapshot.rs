@@ -128,7 +128,7 @@ impl Snapshot {
     /// Those of [`Snapshot::restore`] and [`Guest::command`]: a panic while an image is mounted is one.
     pub fn extract(&self, pm_image: &Path, script: &str, timeout: Duration) -> Result<Output> {
         let restore = Restore { pm_image: Some(pm_image.to_owned()), ..Restore::default() };
-        self.restore(&restore)?.command(script, timeout)
+        self.restore(&restore)?.recover(script, timeout)
     }
 
     /// The functions of the guest's kernel, and of the modules that it has loaded. All guests of a snapshot

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fastness_agent::protocol::{Message, VERSION, encode};
 use serde_json::json;
 
 use super::agent::Agent;
@@ -72,8 +73,8 @@ fn the_agent_of_a_guest_is_spoken_to_in_its_protocol() {
     let mut agent = Agent::new(client);
     agent.wait_for_hello(by(Duration::from_secs(10))).unwrap();
     // Asked, and not waited for: its answer is not taken for the next one's.
-    agent.ask("echo one", Duration::from_secs(10)).unwrap();
-    agent.ask("echo two; exit 4", Duration::from_secs(10)).unwrap();
+    agent.ask("echo one", None, Duration::from_secs(10)).unwrap();
+    agent.ask("echo two; exit 4", None, Duration::from_secs(10)).unwrap();
     let output = agent.answer(by(Duration::from_secs(10))).unwrap();
     assert_eq!((output.text().as_str(), output.status, output.is_success()), ("two\n", 4, false));
     assert!(matches!(agent.answer(by(SOON)), Err(Silence::TimedOut)));
@@ -119,5 +120,20 @@ fn machines_that_cannot_be_are_refused() {
         GuestConfig { kernel: "/nowhere".into(), ..good.clone() },
     ] {
         assert!(matches!(wrong.check(), Err(GuestError::Config(_))), "{wrong:?}");
+    }
+}
+
+#[test]
+fn an_agent_of_another_version_is_refused() {
+    for (hello, is_refused) in [(Message::Hello(VERSION), false), (Message::Hello(VERSION - 1), true)] {
+        let (mut guest, client) = UnixStream::pair().unwrap();
+        guest.write_all(&encode(0, &hello)).unwrap();
+        let said = Agent::new(client).wait_for_hello(by(Duration::from_secs(10)));
+        match said {
+            Err(Silence::Garbage(text)) => {
+                assert!(is_refused && text.contains("scripts/crash-guest"), "{text}");
+            }
+            other => assert!(!is_refused, "{other:?}"),
+        }
     }
 }

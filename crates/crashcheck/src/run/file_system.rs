@@ -11,7 +11,7 @@ use super::setting::{GuestSetting, RECOVERY_TIMEOUT, traced};
 use crate::check::{Extract, State, WorkDir, write_files};
 use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout};
-use crate::guest::{GuestError, Guests, KernelCrash};
+use crate::guest::{GuestError, Guests, KernelCrash, Output};
 use crate::process::Ending;
 use crate::report::Report;
 use crate::trace::open_trace;
@@ -19,10 +19,19 @@ use crate::trace::open_trace;
 /// For the whole of a test.
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Shell: the guest's clock begins at the same instant in each test, and at another one in each recovery.
+/// Shell: the guest's clock begins at the same instant in each test, and not at that of recoveries
+/// ([`Guest::recover`](crate::guest::Guest::recover)).
 const TEST_CLOCK: &str =
     "fastness-agent clock test || { echo 'the guest is too old: run scripts/crash-guest' >&2; exit 1; }\n";
-const RECOVERY_CLOCK: &str = "fastness-agent clock recovery\n";
+
+/// Shell: what the kernel says in a recovery comes after this line.
+const MESSAGES_BEGIN: &str = "echo '<6>crashcheck: a recovery begins' > /dev/kmsg\n";
+/// Shell: the last two of these messages that match `$MESSAGES`, without their times.
+const MESSAGES: &str = "dmesg | awk '/crashcheck: a recovery begins/ { n = 0; next } \
+    $0 ~ ENVIRON[\"MESSAGES\"] { sub(/^[^]]*. /, \"\"); said[n++] = $0 } \
+    END { for (i = n > 2 ? n - 2 : 0; i < n; i++) print said[i] }'\n";
+/// Begins what a recovery says of its write, on standard error: the status that it ended with.
+const WRITTEN: &str = "crashcheck: the write ended with ";
 
 /// A file system under test; shell, with `$PM` for the device, `$DISK` for an NVMe disk beside it, `$M` for
 /// where it is mounted, `$TYPE`, and `$OPTIONS`.
@@ -103,19 +112,22 @@ impl FileSystem {
         )
     }
 
-    /// Mounts what a crash left, and prints its state; with `has_write` it is written to afterwards.
+    /// Mounts what a crash left, and prints its state; with `has_write` it is written to afterwards if that
+    /// went well, and [`written`] finds in its output what came of it.
     fn recovery(&self, has_write: bool) -> String {
         let FileSystem { mount, state, write, unmount, messages, .. } = self;
-        let mut script = format!("{}{RECOVERY_CLOCK}(set -e\n{mount}\n)\n", self.prefix(",noatime"));
-        script += "[ $? -eq 0 ] || {\n";
+        let mut script = self.prefix(",noatime");
         if !messages.is_empty() {
-            let pattern = quoted(messages);
-            script += &format!("dmesg | grep -E -e {pattern} | tail -n 2 | sed 's/^[^]]*. //'\n");
+            script += MESSAGES_BEGIN;
+        }
+        script += &format!("(set -e\n{mount}\n)\n[ $? -eq 0 ] || {{\n");
+        if !messages.is_empty() {
+            script += &format!("export MESSAGES={}\n{MESSAGES}", quoted(messages));
         }
         script += &format!("exit 32\n}}\n(set -e\n{state}\n)\nstatus=$?\n");
         if has_write {
-            script += &format!("(set -e\n{write}\n) > /dev/null\nwritten=$?\n");
-            script += "[ $status -ne 0 ] || status=$written\n";
+            script += &format!("[ $status -ne 0 ] || {{\n(set -e\n{write}\n) > /dev/null\nstatus=$?\n");
+            script += &format!("echo \"{WRITTEN}$status\" >&2\n}}\n");
         }
         script + &format!("(set -e\n{unmount}\n) && exit $status\n")
     }
@@ -196,7 +208,7 @@ pub fn trace_in_guest(
     let returns = if system.is_synchronous { ",returns=on" } else { "" };
     let covered = if coverage.is_some() { ",coverage=coverage" } else { "" };
     let restore = traced(setting, &format!("{stacks}{returns}{covered}"), None, &disks)?;
-    let mut guest = setting.guests.snapshot().restore(&restore)?;
+    let mut guest = setting.traced.restore(&restore)?;
     let output = guest.command(&test.script(system), TEST_TIMEOUT)?;
     let moved = guest.quit_and(|folder| {
         let blocks = coverage.map_or(Ok(0), |path| std::fs::copy(folder.join("coverage"), path));
@@ -254,23 +266,36 @@ struct GuestExtract<'a> {
 }
 
 impl GuestExtract<'_> {
-    fn run(&self, script: &str, files: &[PathBuf]) -> Result<State> {
-        let output = self.guests.extract(script, RECOVERY_TIMEOUT, &files[0], &files[1..]);
-        let (ending, text) = match output {
-            Ok(output) if output.is_success() => (Ending::Code(0), output.stdout),
-            Ok(output) if output.timed_out => (Ending::TimedOut, Vec::new()),
-            Ok(output) => (Ending::Code(output.status), [output.stdout, output.stderr].concat()),
-            Err(GuestError::Ended { console, .. }) => {
-                (Ending::Panicked, KernelCrash::text(&console).into_bytes())
-            }
-            Err(GuestError::TimedOut { console, .. }) => {
-                let crash = KernelCrash::of(&console).map(|crash| crash.to_string());
-                (Ending::TimedOut, crash.unwrap_or_default().into_bytes())
-            }
-            Err(error) => return Err(error.into()),
-        };
-        Ok(State { ending, text, write: None })
+    /// As [`state_of`].
+    fn run(&self, script: &str, files: &[PathBuf]) -> Result<(State, Option<i32>)> {
+        state_of(self.guests.extract(script, RECOVERY_TIMEOUT, &files[0], &files[1..]))
     }
+}
+
+/// The state that a recovery has shown, and the status of the write if there was one.
+fn state_of(said: Result<Output, GuestError>) -> Result<(State, Option<i32>)> {
+    let mut write = None;
+    let (ending, text) = match said {
+        Ok(output) => {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            write = stderr.lines().rev().find_map(|line| line.strip_prefix(WRITTEN)?.parse().ok());
+            match output.status {
+                _ if output.timed_out => (Ending::TimedOut, Vec::new()),
+                // If anything is wrong it is the write.
+                status if status == 0 || write == Some(status) => (Ending::Code(0), output.stdout),
+                status => (Ending::Code(status), [output.stdout, output.stderr].concat()),
+            }
+        }
+        Err(GuestError::Ended { console, .. }) => {
+            (Ending::Panicked, KernelCrash::text(&console).into_bytes())
+        }
+        Err(GuestError::TimedOut { console, .. }) => {
+            let crash = KernelCrash::of(&console).map(|crash| crash.to_string());
+            (Ending::TimedOut, crash.unwrap_or_default().into_bytes())
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok((State { ending, text, write: None }, write))
 }
 
 impl Extract for GuestExtract<'_> {
@@ -282,14 +307,21 @@ impl Extract for GuestExtract<'_> {
 
     fn extract(&self, place: &mut WorkDir, contents: &Contents) -> Result<State> {
         let files = write_files(&self.layout, contents, place.path())?;
-        let Some(write) = &self.write else { return self.run(self.script, &files) };
-        let with_write = self.run(write, &files)?;
-        if with_write.ending.is_success() {
-            return Ok(with_write);
+        let Some(write) = &self.write else { return Ok(self.run(self.script, &files)?.0) };
+        let (with_write, status) = self.run(write, &files)?;
+        match (with_write.ending, status) {
+            (Ending::Code(0), Some(0)) => return Ok(with_write),
+            (Ending::Code(0), Some(code)) => {
+                return Ok(State { write: Some(Ending::Code(code)), ..with_write });
+            }
+            // It was not written to.
+            (Ending::Code(_), None) => return Ok(with_write),
+            _ => {}
         }
         // Which of the two was it?
-        let mut state = self.run(self.script, &files)?;
-        state.write = state.ending.is_success().then_some(with_write.ending);
+        let (mut state, _) = self.run(self.script, &files)?;
+        let is_write = state.ending.is_success() && !with_write.ending.is_success();
+        state.write = is_write.then_some(with_write.ending);
         Ok(state)
     }
 }

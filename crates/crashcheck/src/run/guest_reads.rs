@@ -50,7 +50,7 @@ impl<'a> GuestRecovery<'a> {
     /// A guest with this image, and with its disks.
     fn start(&self, files: &[PathBuf]) -> Result<TracedGuest> {
         let restore = traced(self.setting, ",reads=on,repeat=on", Some(files[0].clone()), &files[1..])?;
-        let guest = self.setting.guests.snapshot().restore(&restore)?;
+        let guest = self.setting.traced.restore(&restore)?;
         let trace = open_trace(&guest.folder().join("trace"))?;
         Ok(TracedGuest { guest, trace, seen: 0 })
     }
@@ -58,7 +58,7 @@ impl<'a> GuestRecovery<'a> {
     /// The lines that the recovery of the image in a guest reads, and whether the recovery went well.
     fn recover(&self, traced: &mut TracedGuest) -> Result<(BTreeSet<u64>, bool)> {
         traced.seen += 1;
-        let output = match traced.guest.command(&self.script, RECOVERY_TIMEOUT) {
+        let output = match traced.guest.recover(&self.script, RECOVERY_TIMEOUT) {
             // What a kernel had read before it panicked or hung is lost with it: other images say what is
             // read.
             Err(GuestError::Ended { .. } | GuestError::TimedOut { .. }) => {

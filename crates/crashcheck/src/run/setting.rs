@@ -9,7 +9,7 @@ use super::user::absolute;
 use crate::check::Step;
 use crate::error::{CheckError, Result};
 use crate::explain::Exclusion;
-use crate::guest::{Guests, Nvme, PM_START, Restore};
+use crate::guest::{Guests, Nvme, PM_START, Restore, Snapshot};
 use crate::symbols::KernelSymbols;
 
 /// For one recovery.
@@ -17,7 +17,12 @@ pub(super) const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where tests of file systems are run.
 pub struct GuestSetting<'a> {
-    /// Those that look at crash images, and where all of them come from.
+    /// Where guests that are traced come from. Time should be instructions in them ([`GuestConfig`]): then a
+    /// test has the same trace each time, and the kernel's interrupts, whose locks are fences, are rare.
+    ///
+    /// [`GuestConfig`]: crate::guest::GuestConfig::repeatable
+    pub traced: &'a Snapshot,
+    /// Those that look at crash images.
     pub guests: &'a Guests<'a>,
     /// The plug-in.
     pub plugin: &'a Path,
@@ -50,7 +55,7 @@ pub(super) fn traced(
     pm_image: Option<PathBuf>,
     disks: &[PathBuf],
 ) -> Result<Restore> {
-    let mib = setting.guests.snapshot().config().pm_bytes >> 20;
+    let mib = setting.traced.config().pm_bytes >> 20;
     let mut plugin: OsString = setting.plugin.into();
     plugin.push(format!(",out=trace,ram=ram,pm={PM_START:#x}+{mib}M{options}"));
     let mut nvme = Vec::new();

@@ -27,6 +27,7 @@ fn hello_world(
     let symbols = snapshot.kernel_symbols().unwrap();
     std::fs::create_dir_all(folder).unwrap();
     let setting = GuestSetting {
+        traced: snapshot,
         guests: &Guests::new(snapshot, 100),
         plugin: &Programs::default().find_plugin().unwrap_or_else(|error| panic!("{error}")),
         trace: &folder.join("trace"),
@@ -116,6 +117,7 @@ pub(crate) fn fuzzed(snapshot: &Snapshot, folder: &Path) {
     let subject = FuzzedFileSystem {
         name: "xfs-dax",
         system: &suite.systems["xfs-dax"],
+        traced: snapshot,
         guests: &Guests::new(snapshot, 100),
         plugin: &Programs::default().find_plugin().unwrap_or_else(|error| panic!("{error}")),
         threads: 2,

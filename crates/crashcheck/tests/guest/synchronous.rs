@@ -19,12 +19,14 @@ pub(crate) fn ends_at_returns(snapshot: &Snapshot, folder: &Path) {
         return;
     };
     let suite = Suite::read(Path::new(&suite)).unwrap();
-    let mut config: GuestConfig = snapshot.config().clone();
+    // An interrupt between a store and the return would be a fence.
+    let mut config = GuestConfig { repeatable: true, ..snapshot.config().clone() };
     let modules = ["one_word.ko".to_owned()].into();
     config.add(&Addition { modules, files: suite.files.clone(), ..Addition::default() }, folder).unwrap();
     let snapshot = Snapshot::boot(&config).unwrap_or_else(|error| panic!("{error}"));
     let letters = |system: &str| {
         let setting = GuestSetting {
+            traced: &snapshot,
             guests: &Guests::new(&snapshot, 100),
             plugin: &Programs::default().find_plugin().unwrap_or_else(|error| panic!("{error}")),
             trace: &folder.join(format!("{system}.trace")),

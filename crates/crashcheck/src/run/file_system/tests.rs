@@ -30,7 +30,7 @@ fn recovery(has_write: bool, mounted: &str, wrote: &str, unmounted: &str) -> (i3
     let folder = tempfile::tempdir().unwrap();
     let done = shell(folder.path()).arg(commands + &system().recovery(has_write)).output().unwrap();
     let [out, err] = [done.stdout, done.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-    let out = out.strip_prefix("clock recovery\nmounts\n").expect("the clock is set before it is mounted");
+    let out = out.strip_prefix("mounts\n").expect("it is mounted first");
     (done.status.code().unwrap(), out.to_owned(), err)
 }
 
@@ -38,11 +38,73 @@ fn recovery(has_write: bool, mounted: &str, wrote: &str, unmounted: &str) -> (i3
 fn a_recovery_mounts_prints_writes_and_unmounts() {
     let good = (0, "state\n".to_owned(), "dax=always,noatime\n".to_owned());
     assert_eq!(recovery(false, "true", "false", "true"), good);
-    assert_eq!(recovery(true, "true", "true", "true"), good, "what the write prints is no part of the state");
-    assert_eq!(recovery(true, "true", "return 7", "true").0, 7);
+    let written = |status| format!("crashcheck: the write ended with {status}\n{}", good.2);
+    let of = |status| (status, good.1.clone(), written(status));
+    assert_eq!(
+        recovery(true, "true", "true", "true"),
+        of(0),
+        "what the write prints is no part of the state"
+    );
+    assert_eq!(recovery(true, "true", "return 7", "true"), of(7));
     assert_eq!(recovery(true, "true", "true", "return 9").0, 9);
     let (status, out, _) = recovery(true, "return 5", "true", "true");
     assert_eq!((status, out.as_str()), (32, ""), "nothing is printed of what is not mounted");
+}
+
+#[test]
+fn a_state_that_was_not_shown_is_not_written_to() {
+    let mut system = system();
+    system.mount = "true".to_owned();
+    system.state = "echo part; false".to_owned();
+    system.unmount = "true".to_owned();
+    let folder = tempfile::tempdir().unwrap();
+    let done = shell(folder.path()).arg(system.recovery(true)).output().unwrap();
+    assert_eq!((done.status.code(), &done.stdout[..], done.stderr.len()), (Some(1), &b"part\n"[..], 0));
+}
+
+#[test]
+fn of_a_recovery_that_fails_it_is_known_whether_the_write_failed() {
+    let said = |status, stderr: &str| {
+        let (stdout, stderr) = (b"state\n".to_vec(), stderr.as_bytes().to_vec());
+        let (state, write) =
+            state_of(Ok(Output { status, timed_out: false, cut: false, stdout, stderr })).unwrap();
+        (state.ending, String::from_utf8(state.text).unwrap(), write)
+    };
+    let of = |code, text: &str, write| (Ending::Code(code), text.to_owned(), write);
+    let written = "noise\ncrashcheck: the write ended with ";
+    assert_eq!(said(0, ""), of(0, "state\n", None));
+    assert_eq!(said(0, &format!("{written}0\n")), of(0, "state\n", Some(0)));
+    assert_eq!(said(7, &format!("{written}7\n")), of(0, "state\n", Some(7)));
+    assert_eq!(said(32, "bad\n"), of(32, "state\nbad\n", None));
+    // It cannot be unmounted after the write: is it the write's fault?
+    let (ending, _, write) = said(1, &format!("{written}0\nbusy\n"));
+    assert_eq!((ending, write), (Ending::Code(1), Some(0)));
+    let late = Ok(Output { status: 0, timed_out: true, cut: false, stdout: vec![1], stderr: Vec::new() });
+    let (state, _) = state_of(late).unwrap();
+    assert_eq!((state.ending, state.text.len()), (Ending::TimedOut, 0));
+}
+
+#[test]
+fn what_the_kernel_said_before_is_not_about_this_recovery() {
+    let mut system = system();
+    system.messages = "EXT4-fs|JBD2[:]".to_owned();
+    let script = system.recovery(false);
+    let (begin, mount) = (script.find(MESSAGES_BEGIN).unwrap(), script.find("\nmounted\n").unwrap());
+    assert!(begin < mount, "{script}");
+    let folder = tempfile::tempdir().unwrap();
+    let said = |lines: &[&str]| {
+        let log = folder.path().join("log");
+        std::fs::write(&log, lines.join("\n") + "\n").unwrap();
+        let dmesg = format!("dmesg() {{ cat {}; }}\n{MESSAGES}", log.display());
+        let done = shell(folder.path()).arg(dmesg).env("MESSAGES", &system.messages).output();
+        let _ = std::fs::remove_file(folder.path().join("fastness-agent"));
+        String::from_utf8(done.unwrap().stdout).unwrap()
+    };
+    let (old, begins) = ("[    1.0] EXT4-fs (pmem0): old", "[    2.0] crashcheck: a recovery begins");
+    assert_eq!(said(&[old, begins, "[    2.1] other", "[    2.2] JBD2: new [x]"]), "JBD2: new [x]\n");
+    assert_eq!(said(&[old, begins]), "");
+    let three = ["[    2.1] JBD2: a", "[    2.2] JBD2: b", "[    2.3] EXT4-fs: c"];
+    assert_eq!(said(&[&[old, begins][..], &three].concat()), "JBD2: b\nEXT4-fs: c\n");
 }
 
 #[test]
@@ -53,7 +115,7 @@ fn words_of_a_suite_stay_words() {
     system.mount = "true".to_owned();
     let folder = tempfile::tempdir().unwrap();
     let done = shell(folder.path()).arg(system.recovery(false)).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&done.stdout), "clock recovery\nstate\na='b'; exit 3 #,noatime");
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "state\na='b'; exit 3 #,noatime");
 }
 
 #[test]
