@@ -88,6 +88,7 @@ pub(crate) fn run(args: AnalyzeArgs, program: &Program, out: &mut dyn Write) -> 
         depth,
         per_point: args.judge.crashes.per_point(),
         tracer,
+        is_in_kernel: false,
         work: work.path(),
         keep: keep.as_deref(),
     });

@@ -8,7 +8,7 @@ use clap::Args;
 use fastness_crashcheck::fuzz::FuzzedFileSystem;
 use fastness_crashcheck::guest::{Guests, Snapshot};
 use fastness_crashcheck::report::Report;
-use fastness_crashcheck::run::{FileSystem, FileTest, ImagesConfig, Suite};
+use fastness_crashcheck::run::{CrashesInGuests, FileSystem, FileTest, ImagesConfig, Suite};
 use fastness_crashcheck::symbols::KernelSymbols;
 use fastness_crashcheck::tracer::Programs;
 use fastness_crashcheck_workload::Workload;
@@ -18,7 +18,7 @@ use fastness_terminal::{Outcome, note};
 use crate::error::{Context, Result, refuse};
 use crate::fuzz::{LoopArgs, Replay, Task};
 use crate::machine::{Booted, MachineArgs};
-use crate::options::{BudgetArgs, HintArgs, ImageArgs, Subject, threads};
+use crate::options::{BudgetArgs, HintArgs, ImageArgs, RecoveryCrashArgs, Subject, threads};
 use crate::report::{self, OutputArgs, ShowArgs};
 use crate::work::{self, Program};
 
@@ -91,11 +91,20 @@ pub struct FsArgs {
     #[arg(long, value_name = "FILE")]
     plugin: Option<PathBuf>,
     #[command(flatten)]
+    crashes: RecoveryCrashArgs,
+    #[command(flatten)]
     hints: HintArgs,
     #[command(flatten)]
     budget: BudgetArgs,
     #[command(flatten)]
     images: ImageArgs,
+}
+
+impl FsArgs {
+    /// Crashes during recovery, of which images are kept in a folder.
+    fn in_recovery<'a>(&self, keep: Option<&'a Path>) -> CrashesInGuests<'a> {
+        CrashesInGuests { depth: self.crashes.depth(), per_point: self.crashes.per_point(), keep }
+    }
 }
 
 pub(crate) fn run(args: FsArgs, program: &Program, out: &mut dyn Write) -> Result<Outcome> {
@@ -213,6 +222,7 @@ fn fuzz(
             threads: machine.threads,
             has_stacks: args.stacks,
             images: &images,
+            in_recovery: args.in_recovery(args.output.folder()),
             exclude: &args.hints.exclude,
             symbols: machine.symbols.as_ref(),
         };

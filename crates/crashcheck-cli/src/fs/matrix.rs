@@ -28,6 +28,8 @@ struct Cell<'a> {
     deadline: Option<Instant>,
     work: PathBuf,
     trace: PathBuf,
+    /// Where images are kept.
+    keep: Option<PathBuf>,
 }
 
 impl Cell<'_> {
@@ -43,6 +45,7 @@ impl Cell<'_> {
             threads: self.machine.threads,
             has_stacks: self.args.stacks,
             images: self.images,
+            in_recovery: self.args.in_recovery(self.keep.as_deref()),
             deadline: self.deadline,
             progress: &|_| {},
         }
@@ -68,7 +71,8 @@ pub(super) fn run(
             let name = format!("{system_name}-{}", test.name);
             let work = work.join(&name);
             let trace = args.output.trace(&name, &work);
-            Cell { name, test, system, args, machine, images: &images, deadline, work, trace }
+            let keep = args.output.folder().map(|folder| folder.join(&name));
+            Cell { name, test, system, args, machine, images: &images, deadline, work, trace, keep }
         })
         .collect();
     let (traced, next) = sync_channel(0);

@@ -13,7 +13,9 @@ use crate::explain::Exclusion;
 use crate::guest::{GuestError, Guests, Snapshot};
 use crate::process::Ending;
 use crate::report::Report;
-use crate::run::{FileSystem, FileTest, GuestSetting, ImagesConfig, analyse_in_guest, trace_in_guest};
+use crate::run::{
+    CrashesInGuests, FileSystem, FileTest, GuestSetting, ImagesConfig, analyse_in_guest, trace_in_guest,
+};
 use crate::symbols::KernelSymbols;
 
 /// Most crash images of a failure point while workloads are tried: a guest takes a tenth of a second for one.
@@ -46,6 +48,8 @@ pub struct FuzzedFileSystem<'a> {
     pub has_stacks: bool,
     /// How many crash images a finding is reported with.
     pub images: &'a ImagesConfig,
+    /// Which crashes of recoveries a finding is tested with, too.
+    pub in_recovery: CrashesInGuests<'a>,
     /// What no hint is about.
     pub exclude: &'a [Exclusion],
     /// Functions of the kernel; without them all of its code counts.
@@ -57,6 +61,7 @@ impl FuzzedFileSystem<'_> {
         &'b self,
         place: &'b Place,
         images: &'b ImagesConfig,
+        in_recovery: CrashesInGuests<'b>,
         deadline: Option<Instant>,
     ) -> GuestSetting<'b> {
         GuestSetting {
@@ -68,6 +73,7 @@ impl FuzzedFileSystem<'_> {
             threads: self.threads,
             has_stacks: self.has_stacks,
             images,
+            in_recovery,
             exclude: self.exclude,
             symbols: self.symbols,
             deadline,
@@ -126,7 +132,7 @@ impl Subject for FuzzedFileSystem<'_> {
         let workload = workload_of(input).unwrap_or_default();
         make_dir(&place.work)?;
         let test = FileTest::of_workload(self.name, &workload);
-        let setting = self.setting(place, self.images, None);
+        let setting = self.setting(place, self.images, CrashesInGuests::default(), None);
         let traced = trace_in_guest(&test, self.system, &setting, Some(&place.coverage()));
         match traced {
             Ok(()) => {}
@@ -145,11 +151,13 @@ impl Subject for FuzzedFileSystem<'_> {
     }
 
     fn judge(&self, place: &Place, depth: Depth, deadline: Option<Instant>) -> Result<Option<Report>> {
-        let images = match depth {
-            Depth::Quick => &quick(self.images, PER_POINT_MAX, SHRINK_MAX),
-            Depth::Full => self.images,
+        let quick = quick(self.images, PER_POINT_MAX, SHRINK_MAX);
+        let (images, in_recovery) = match depth {
+            Depth::Quick => (&quick, CrashesInGuests::default()),
+            Depth::Full => (self.images, self.in_recovery),
         };
-        analyse_in_guest(self.name, self.system, &self.setting(place, images, deadline)).map(Some)
+        let setting = self.setting(place, images, in_recovery, deadline);
+        analyse_in_guest(self.name, self.system, &setting).map(Some)
     }
 }
 

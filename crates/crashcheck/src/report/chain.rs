@@ -73,9 +73,10 @@ fn explain(
     let image = shrunk.as_ref().map_or(after, |shrunk| &shrunk.contents);
     let mut reader = open_trace(&trace)?;
     let header = reader.header().clone();
-    let symbols = Symbols::of(&mut reader)?;
-    let symbols = |pc, _| symbols.find(pc);
-    let traced = Traced { trace: &trace, header: &header, symbols: &symbols, begin: 0 };
+    let own = Symbols::of(&mut reader)?;
+    let own = |pc, _| own.find(pc);
+    let symbols = if crashes.is_in_kernel { source.symbols } else { &own };
+    let traced = Traced { trace: &trace, header: &header, symbols, begin: 0 };
     let Lost { lost, lost_by, at, after, .. } = Lost::of(traced, &pending, &image.memory, event)?;
     *report = RecoveryCrashReport {
         at,

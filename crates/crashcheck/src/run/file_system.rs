@@ -6,9 +6,10 @@ use std::time::Duration;
 use fastness_crashcheck_workload::{Command, Workload};
 
 use super::analysis::{Analysis, Limits};
+use super::guest_crashes::TracedRecoveries;
 use super::guest_reads::GuestRecovery;
 use super::setting::{GuestSetting, RECOVERY_TIMEOUT, traced};
-use crate::check::{Extract, State, WorkDir, write_files};
+use crate::check::{Extract, RecoveryCrashes, State, WorkDir, write_files};
 use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout};
 use crate::guest::{GuestError, Guests, KernelCrash, Output};
@@ -233,7 +234,16 @@ pub fn analyse_in_guest(name: &str, system: &FileSystem, setting: &GuestSetting<
     let write = (!system.write.is_empty()).then(|| system.recovery(true));
     let (guests, work) = (setting.guests, setting.work);
     let extract = GuestExtract { guests, script: &script, write, layout: layout.clone(), work };
-    let mut recovery = GuestRecovery::new(setting, &script, layout);
+    let mut recovery = GuestRecovery::new(setting, &script, layout.clone());
+    let recoveries = TracedRecoveries::new(setting, &script, layout);
+    let crashes = RecoveryCrashes {
+        depth: setting.in_recovery.depth,
+        per_point: setting.in_recovery.per_point,
+        tracer: &recoveries,
+        is_in_kernel: true,
+        work,
+        keep: setting.in_recovery.keep,
+    };
     let analysis = Analysis {
         name,
         trace: setting.trace,
@@ -244,7 +254,7 @@ pub fn analyse_in_guest(name: &str, system: &FileSystem, setting: &GuestSetting<
         has_prefix_oracle: false,
         has_operations: false,
         must_be_atomic: true,
-        in_recovery: None,
+        in_recovery: (crashes.depth > 0).then_some(crashes),
         threads: setting.threads,
         exclude: setting.exclude,
         symbols: &|pc, _| setting.symbols.and_then(|symbols| symbols.find(pc)),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fastness_crashcheck_trace::Reader;
 
+use super::guest_crashes::traced_script;
 use super::lines_read::lines_of_next;
 use super::setting::{GuestSetting, RECOVERY_TIMEOUT, traced};
 use crate::check::write_files;
@@ -40,11 +41,7 @@ struct TracedGuest {
 impl<'a> GuestRecovery<'a> {
     /// `script` recovers an image, and leaves nothing mounted.
     pub(super) fn new(setting: &'a GuestSetting<'a>, script: &str, layout: Layout) -> GuestRecovery<'a> {
-        // Whatever it ends with: what it has read counts.
-        let script = format!(
-            "fastness-agent hypercall start\n({script})\nstatus=$?\nfastness-agent hypercall success\nexit $status\n"
-        );
-        GuestRecovery { setting, script, layout, warm: None }
+        GuestRecovery { setting, script: traced_script(script), layout, warm: None }
     }
 
     /// A guest with this image, and with its disks.

@@ -3,6 +3,7 @@
 mod analysis;
 mod config;
 mod file_system;
+mod guest_crashes;
 mod guest_reads;
 mod lines_read;
 mod setting;
@@ -16,7 +17,7 @@ pub use config::{
     RecoverConfig, Test, TraceConfig,
 };
 pub use file_system::{FileSystem, FileTest, Work, analyse_in_guest, run_in_guest, trace_in_guest};
-pub use setting::GuestSetting;
+pub use setting::{CrashesInGuests, GuestSetting};
 pub use suite::{BUILT_IN, SUITE_FILE, Suite};
 pub use user::{Setting, TracedRecovery};
 

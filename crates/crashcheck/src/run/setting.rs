@@ -15,6 +15,17 @@ use crate::symbols::KernelSymbols;
 /// For one recovery.
 pub(super) const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Which crashes during recovery are tested in guests.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CrashesInGuests<'a> {
+    /// How many of them follow each other; 0 tests none.
+    pub depth: usize,
+    /// Most images of a failure point of a recovery.
+    pub per_point: usize,
+    /// Where the images are kept that findings are about, each in a folder named by its hash; none: nowhere.
+    pub keep: Option<&'a Path>,
+}
+
 /// Where tests of file systems are run.
 pub struct GuestSetting<'a> {
     /// Where guests that are traced come from. Time should be instructions in them ([`GuestConfig`]): then a
@@ -36,6 +47,8 @@ pub struct GuestSetting<'a> {
     pub has_stacks: bool,
     /// Which crash images.
     pub images: &'a ImagesConfig,
+    /// Whether recoveries crash, too.
+    pub in_recovery: CrashesInGuests<'a>,
     /// What no hint is about.
     pub exclude: &'a [Exclusion],
     /// Functions of the guest's kernel, for reports

@@ -87,6 +87,7 @@ impl Test {
             depth: self.recover.crashes,
             per_point: self.recover.per_point,
             tracer: &tracer,
+            is_in_kernel: false,
             work: setting.work,
             keep: keep.as_deref(),
         };

@@ -7,7 +7,9 @@ use std::path::Path;
 use fastness_crashcheck::fuzz::{Fuzz, FuzzedFileSystem, Totals};
 use fastness_crashcheck::guest::{Guests, Restore, Snapshot};
 use fastness_crashcheck::report::Report;
-use fastness_crashcheck::run::{FileSystem, GuestSetting, ImagesConfig, Suite, run_in_guest};
+use fastness_crashcheck::run::{
+    CrashesInGuests, FileSystem, GuestSetting, ImagesConfig, Suite, run_in_guest,
+};
 use fastness_crashcheck::trace::open_trace;
 use fastness_crashcheck::tracer::Programs;
 use fastness_crashcheck_trace::{Hypercall, Kind, Reader};
@@ -35,6 +37,7 @@ fn hello_world(
         threads: 2,
         has_stacks: false,
         images,
+        in_recovery: CrashesInGuests::default(),
         exclude: &[],
         symbols: Some(&symbols),
         deadline: None,
@@ -123,6 +126,7 @@ pub(crate) fn fuzzed(snapshot: &Snapshot, folder: &Path) {
         threads: 2,
         has_stacks: false,
         images: &ImagesConfig::default(),
+        in_recovery: CrashesInGuests::default(),
         exclude: &[],
         symbols: Some(&symbols),
     };

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use fastness_crashcheck::guest::{Addition, GuestConfig, Guests, Snapshot};
-use fastness_crashcheck::run::{GuestSetting, ImagesConfig, Suite, run_in_guest};
+use fastness_crashcheck::report::Report;
+use fastness_crashcheck::run::{CrashesInGuests, GuestSetting, ImagesConfig, Suite, run_in_guest};
 use fastness_crashcheck::trace::open_trace;
 use fastness_crashcheck::tracer::Programs;
 use fastness_crashcheck_trace::hypercall::RETURN;
@@ -24,7 +25,8 @@ pub(crate) fn ends_at_returns(snapshot: &Snapshot, folder: &Path) {
     let modules = ["one_word.ko".to_owned()].into();
     config.add(&Addition { modules, files: suite.files.clone(), ..Addition::default() }, folder).unwrap();
     let snapshot = Snapshot::boot(&config).unwrap_or_else(|error| panic!("{error}"));
-    let letters = |system: &str| {
+    let symbols = snapshot.kernel_symbols().unwrap();
+    let report = |system: &str, depth: usize| {
         let setting = GuestSetting {
             traced: &snapshot,
             guests: &Guests::new(&snapshot, 100),
@@ -34,22 +36,33 @@ pub(crate) fn ends_at_returns(snapshot: &Snapshot, folder: &Path) {
             threads: 2,
             has_stacks: false,
             images: &ImagesConfig::default(),
+            in_recovery: CrashesInGuests { depth, per_point: 16, keep: None },
             exclude: &[],
-            symbols: None,
+            symbols: Some(&symbols),
             deadline: None,
             progress: &|_| (),
         };
         let report = run_in_guest(system, &suite.tests[0], &suite.systems[system], &setting);
-        let report = report.unwrap_or_else(|error| panic!("{system}: {error}"));
+        report.unwrap_or_else(|error| panic!("{system}: {error}"))
+    };
+    let letters = |report: &Report| {
         let letters = |operation: &fastness_crashcheck::report::OperationReport| -> String {
             operation.findings.iter().map(|finding| finding.letter).collect()
         };
         report.operations.iter().map(letters).collect::<Vec<_>>()
     };
-    assert_eq!(letters("correct"), ["", ""]);
-    assert_eq!(letters("no-fence"), ["S", "S"]);
-    assert_eq!(letters("no-flush"), ["S", "S"]);
-    assert_eq!(letters("no-fence-at-checkpoint"), ["", ""], "what the kernel's own fences hide");
+    for (system, depth, expected) in [
+        ("correct", 1, ["", ""]),
+        ("no-fence", 0, ["S", "S"]),
+        ("no-flush", 0, ["S", "S"]),
+        // What the kernel's own fences hide.
+        ("no-fence-at-checkpoint", 0, ["", ""]),
+        ("log", 2, ["", ""]),
+        ("log-no-fence", 0, ["", ""]),
+    ] {
+        assert_eq!(letters(&report(system, depth)), expected, "{system}, {depth} deep");
+    }
+    crashes_in_recovery(&report("log-no-fence", 1));
     // After the call the kernel takes a lock, which is a fence (R7) unless the kernel has patched it away.
     let mut trace = open_trace(&folder.join("no-fence.trace")).unwrap();
     let (mut has_returned, mut fences) = (false, Vec::new());
@@ -61,4 +74,16 @@ pub(crate) fn ends_at_returns(snapshot: &Snapshot, folder: &Path) {
         }
     }
     assert_eq!(fences.first(), Some(&(FenceKind::Locked, true)), "{fences:?}");
+}
+
+/// The mount takes a word from the log before it is where it belongs: a crash of it loses the word.
+fn crashes_in_recovery(report: &Report) {
+    let totals = report.in_recovery.as_ref().unwrap();
+    assert_eq!((totals.recoveries, totals.idle, totals.incomplete), (3, 1, 0), "{totals:?}");
+    for operation in &report.operations {
+        let [finding] = &operation.findings[..] else { panic!("{operation:?}") };
+        assert_eq!(finding.letter, 'R');
+        let crash = &finding.evidence[0].in_recovery[0];
+        assert!(crash.lost_by.iter().any(|place| place.contains(" fill+")), "{crash:?}");
+    }
 }

@@ -210,6 +210,7 @@ fn tested(recovery: &InProcess, ops: Vec<Op>, asked: Asked<'_>) -> Report {
         depth: asked.depth,
         per_point: asked.per_point,
         tracer: recovery,
+        is_in_kernel: false,
         work: dir.path(),
         keep: asked.keep,
     };
