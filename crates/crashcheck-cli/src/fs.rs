@@ -72,7 +72,7 @@ pub struct FsArgs {
     /// Run at most this many workloads
     #[arg(long, value_name = "NUMBER", requires = "ace")]
     count: Option<u64>,
-    /// Record this many return addresses for each event
+    /// Record callers by frame pointers, of programs, and of a kernel that has no tables for that (ORC)
     #[arg(long)]
     stacks: bool,
     #[command(flatten)]

@@ -8,7 +8,7 @@ pub(crate) enum ArgumentError {
     #[error("argument {0:?} is not of the form name=value")]
     NoValue(String),
     #[error(
-        "there is no argument {0:?}; there are out, pm, ram, disk, reads, stack, with_parent, from_boot, repeat, \
+        "there is no argument {0:?}; there are out, pm, ram, disk, reads, stack, orc, with_parent, from_boot, repeat, \
          returns, operations, coverage"
     )]
     Unknown(String),
@@ -39,6 +39,8 @@ pub(crate) struct Arguments {
     pub(crate) has_reads: bool,
     /// `stack=on`: return addresses of each event, by frame pointers.
     pub(crate) has_stacks: bool,
+    /// `orc=`: where a guest's kernel has its tables of frames: return addresses of each of its events.
+    pub(crate) orc: Option<PathBuf>,
     /// `with_parent=on`: QEMU is killed when the process that started it is gone.
     pub(crate) is_with_parent: bool,
     /// `from_boot=on`: a guest is traced from its first instruction on, not from the hypercall `start`.
@@ -71,6 +73,7 @@ impl Arguments {
                 "disk" => parsed.disks.push(value.to_owned()),
                 "reads" => parsed.has_reads = switch(name, value)?,
                 "stack" => parsed.has_stacks = switch(name, value)?,
+                "orc" => parsed.orc = Some(value.into()),
                 "with_parent" => parsed.is_with_parent = switch(name, value)?,
                 "from_boot" => parsed.is_from_boot = switch(name, value)?,
                 "repeat" => parsed.is_repeated = switch(name, value)?,
@@ -146,7 +149,8 @@ mod tests {
     #[test]
     fn arguments_are_taken_or_refused() {
         let parsed = Arguments::parse(
-            "out=t pm=a pm=b=c reads=on stack=off repeat=on returns=on operations=l coverage=c".split(' '),
+            "out=t pm=a pm=b=c reads=on stack=off repeat=on returns=on operations=l coverage=c orc=o"
+                .split(' '),
         )
         .unwrap();
         let expected = Arguments {
@@ -157,6 +161,7 @@ mod tests {
             has_returns: true,
             operations: Some("l".into()),
             coverage: Some("c".into()),
+            orc: Some("o".into()),
             ..Arguments::default()
         };
         assert_eq!(parsed, expected);

@@ -35,6 +35,7 @@
 //! | `repeat=on` | go on after `success` or `fail` with the next `start`; contents of PM are not in the trace |
 //! | `coverage=FILE` | as above, of what runs while the trace is recorded |
 //! | `reads=on`, `stack=on`, `with_parent=on` | as above |
+//! | `orc=FILE` | return addresses of each event of the kernel, by its tables, of which the file says where they are |
 //!
 //! What cannot be recorded ends QEMU with a line on standard error and exit code 125; the trace is cut off
 //! then, and readers say so.

@@ -15,7 +15,23 @@ pub(crate) struct Stack {
     len: usize,
 }
 
+impl Default for Stack {
+    fn default() -> Stack {
+        Stack { addresses: [0; STACK_MAX], len: 0 }
+    }
+}
+
 impl Stack {
+    /// Appends the return address of the next frame, unless there are too many.
+    pub(crate) fn push(&mut self, address: u64) -> bool {
+        let has_room = self.len < STACK_MAX;
+        if has_room {
+            self.addresses[self.len] = address;
+            self.len += 1;
+        }
+        has_room
+    }
+
     pub(crate) fn as_slice(&self) -> &[u64] {
         &self.addresses[..self.len]
     }
@@ -35,14 +51,12 @@ impl Stack {
     /// Follows the chain while it looks like one: frames are aligned, readable, and each above the one
     /// before.
     fn walk(mut frame: u64, mut read: impl FnMut(u64) -> Option<[u64; 2]>) -> Stack {
-        let mut stack = Stack { addresses: [0; STACK_MAX], len: 0 };
-        while stack.len < STACK_MAX && frame != 0 && frame.is_multiple_of(8) {
+        let mut stack = Stack::default();
+        while frame != 0 && frame.is_multiple_of(8) {
             let Some([next, address]) = read(frame) else { break };
-            if address == 0 {
+            if address == 0 || !stack.push(address) {
                 break;
             }
-            stack.addresses[stack.len] = address;
-            stack.len += 1;
             if next <= frame || next - frame > FRAME_BYTES_MAX {
                 break;
             }

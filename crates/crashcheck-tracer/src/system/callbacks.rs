@@ -64,8 +64,9 @@ pub(super) extern "C" fn on_load(cpu: c_uint, info: u32, address: u64, place: *m
         return;
     }
     let value = api::access_value(info);
-    let stack = guest.stack();
-    let origin = origin(cpu, Place::unpack(place).pc, stack.as_ref());
+    let pc = Place::unpack(place).pc;
+    let stack = guest.frames.of_cpu(pc);
+    let origin = origin(cpu, pc, stack.as_ref());
     let mut recorder = guest.lock();
     for (address, part) in pieces.into_iter().flatten() {
         or_fail(recorder.read(&origin, address, &value.as_slice()[part]), "load");

@@ -20,7 +20,9 @@
 mod before;
 mod callbacks;
 mod disks;
+mod frames;
 mod nvme;
+mod orc;
 mod ram;
 mod walk;
 
@@ -46,6 +48,7 @@ use crate::translate::{Callbacks, Place, Site};
 
 use callbacks::{on_block, on_cpu, on_exit, on_load, on_locked, on_special, on_store};
 use disks::Disks;
+use frames::{Frames, FramesError};
 use ram::Ram;
 use walk::{Paging, physical};
 
@@ -60,7 +63,7 @@ struct Guest {
     ram_path: PathBuf,
     ram: OnceLock<Ram>,
     callbacks: Callbacks,
-    has_stacks: bool,
+    frames: Frames,
     coverage: Option<Coverage>,
     is_from_boot: bool,
     is_repeated: bool,
@@ -93,6 +96,8 @@ pub(crate) enum GuestError {
     Twice,
     #[error("operations= is for programs, not for guests")]
     Operations,
+    #[error(transparent)]
+    Frames(#[from] FramesError),
 }
 
 /// Begins the trace, and registers the callbacks.
@@ -110,6 +115,7 @@ pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), Guest
     }
     let ram_path = arguments.ram.clone().ok_or(ArgumentError::Missing("ram"))?;
     let disks = Disks::parse(&arguments.disks)?;
+    let frames = Frames::new(arguments.has_stacks, arguments.orc.as_deref())?;
     let region = Region { name: format!("physical {pm}"), start: 0, len_bytes };
     let header =
         Header { tool: crate::TOOL.to_owned(), regions: vec![region], devices: disks.devices.clone() };
@@ -121,7 +127,7 @@ pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), Guest
         on_locked,
         on_load: arguments.has_reads.then_some(on_load as api::OnMemory),
         on_special,
-        reads_registers: arguments.has_stacks,
+        reads_registers: arguments.has_stacks || arguments.orc.is_some(),
     };
     let guest = Guest {
         start,
@@ -129,7 +135,7 @@ pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), Guest
         ram_path,
         ram: OnceLock::new(),
         callbacks,
-        has_stacks: arguments.has_stacks,
+        frames,
         coverage: arguments.coverage.as_deref().map(Coverage::new),
         is_from_boot: arguments.is_from_boot,
         is_repeated: arguments.is_repeated,
@@ -165,10 +171,6 @@ impl Guest {
             }
             ram
         })
-    }
-
-    fn stack(&self) -> Option<Stack> {
-        self.has_stacks.then(Stack::of_cpu)
     }
 
     /// By the page tables of this CPU.
@@ -216,7 +218,7 @@ impl Guest {
             return false;
         }
         let value = api::access_value(info);
-        let stack = self.stack();
+        let stack = self.frames.of_cpu(place.pc);
         let origin = origin(cpu, place.pc, stack.as_ref());
         self.has_worked.fetch_or(origin.is_kernel, Ordering::Relaxed);
         let mut recorder = self.lock();
@@ -247,7 +249,7 @@ impl Guest {
         if !IS_ON.load(Ordering::Relaxed) {
             return;
         }
-        let stack = if actions.is_empty() { None } else { self.stack() };
+        let stack = if actions.is_empty() { None } else { self.frames.of_cpu(pc) };
         let origin = origin(cpu, pc, stack.as_ref());
         for action in &actions {
             let recorded = self.lock().block(&origin, disk, action.command, disks::event(&action.what));
@@ -257,7 +259,7 @@ impl Guest {
 
     fn fence(&self, cpu: u32, pc: u64, kind: FenceKind) {
         if self.pending.is_set(cpu) {
-            let stack = self.stack();
+            let stack = self.frames.of_cpu(pc);
             or_fail(self.lock().order(&origin(cpu, pc, stack.as_ref()), kind), "fence");
         }
     }
@@ -336,7 +338,7 @@ impl Guest {
         if !IS_ON.load(Ordering::Relaxed) {
             return;
         }
-        let stack = self.stack();
+        let stack = self.frames.of_cpu(pc);
         or_fail(self.lock().message(&origin(cpu, pc, stack.as_ref()), message.event()), "hypercall");
         if matches!(message.event(), Hypercall::Success | Hypercall::Fail) && !self.is_from_boot {
             self.finish(!self.is_repeated);
@@ -355,7 +357,7 @@ impl Guest {
             Special::Flush(kind) => match self.physical(address()) {
                 Some(physical) => {
                     if let Some((address, _)) = self.piece(physical, 0, 1) {
-                        let stack = self.stack();
+                        let stack = self.frames.of_cpu(site.pc);
                         self.has_worked.fetch_or(origin(None).is_kernel, Ordering::Relaxed);
                         or_fail(self.lock().flush(&origin(stack.as_ref()), kind, address), "flush");
                     }
@@ -365,7 +367,7 @@ impl Guest {
                 }
             },
             Special::Wbinvd => {
-                let stack = self.stack();
+                let stack = self.frames.of_cpu(site.pc);
                 self.has_worked.store(true, Ordering::Relaxed);
                 or_fail(self.lock().flush_all(&origin(stack.as_ref())), "flush");
             }

@@ -28,6 +28,7 @@ mod crash;
 mod error;
 mod facts;
 mod failures;
+mod frames;
 mod kernel;
 mod key;
 mod machine;

@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::nvme::Nvme;
 use super::{
-    Facts, Guest, GuestConfig, GuestError, Output, PM_START, Restore, Result, facts, key, new_folder, ram,
+    Facts, Guest, GuestConfig, GuestError, Output, PM_START, Restore, Result, facts, frames, key, new_folder,
+    ram,
 };
 use crate::process::Folder;
 use crate::symbols::KernelSymbols;
@@ -166,6 +167,23 @@ impl Snapshot {
         let facts = Facts::parse(&text).ok_or(GuestError::Protocol { during, text: text.clone() })?;
         self.keep("facts", &text);
         Ok(facts)
+    }
+
+    /// A file that says where the kernel has its tables for stacks without frame pointers; none for a kernel
+    /// that has none. Asked once, and kept as [`Snapshot::kernel_symbols`] are.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::restore`] and [`Guest::command`].
+    pub fn frames(&self) -> Result<Option<PathBuf>> {
+        let kept = self.path().join("frames");
+        if !kept.is_file() {
+            let during = "the kernel is asked for its tables of frames";
+            let text = self.ask(frames::QUESTION, during)?;
+            let tables = frames::tables(&text).ok_or(GuestError::Protocol { during, text })?;
+            self.keep("frames", &tables);
+        }
+        let has_some = fs::metadata(&kept).is_ok_and(|file| file.len() > 0);
+        Ok(has_some.then_some(std::path::absolute(&kept).map_err(GuestError::io("cannot find", &kept))?))
     }
 
     /// What a new guest answers to a script.

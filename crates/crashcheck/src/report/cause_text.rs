@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::cause::{Cause, CauseKind, Witness, causes};
 use super::data::{EvidenceReport, LineReport, OperationReport, Report, StoreReport};
-use super::place::blamed;
+use super::place::{blamed, without_callers};
 use super::recovery_data::RecoveryCrashReport;
 
 /// Witnesses of a cause that are shown as a line each.
@@ -73,7 +73,7 @@ fn write_cause(
     if cause.lacks_callers() {
         writeln!(
             out,
-            "     (it stores for others: --stacks records its callers, where there are frame pointers)"
+            "     (it stores for others, and its callers are not known: --stacks records them where there are frame pointers)"
         )?;
     }
     let mut named = if has_tests { tests(&operations) } else { names(&operations) };
@@ -152,13 +152,16 @@ fn write_evidence(report: &Report, evidence: &EvidenceReport, out: &mut String) 
     writeln!(
         out,
         "    state {}, after a crash just before event {}: {}",
-        evidence.state, evidence.event, evidence.at
+        evidence.state,
+        evidence.event,
+        without_callers(&evidence.at)
     )?;
     for crash in &evidence.in_recovery {
         writeln!(
             out,
             "    then one of its recovery, just before event {} of that: {}",
-            crash.event, crash.at
+            crash.event,
+            without_callers(&crash.at)
         )?;
     }
     if let Some(state) =

@@ -1,7 +1,7 @@
 //! The place in the source that a store is blamed on.
 
 /// How the names of functions begin, without underscores, that copy, fill or store for whoever calls them.
-const HELPERS: [&str; 29] = [
+const HELPERS: [&str; 36] = [
     "memcpy",
     "memmove",
     "memset",
@@ -31,6 +31,14 @@ const HELPERS: [&str; 29] = [
     "libc_mem",
     "IO_",
     "vfprintf",
+    // Linux: the way of a block from a file system to the driver of persistent memory.
+    "pmem_do_write",
+    "pmem_submit_bio",
+    "pmem_copy_from_iter",
+    "write_pmem",
+    "submit_bio",
+    "submit_bh",
+    "dax_copy_from_iter",
 ];
 /// Of standard libraries, which store for whoever calls them.
 const LIBRARIES: [&str; 7] = ["core::", "std::", "alloc::", "<core::", "<std::", "<alloc::", "<T as core::"];
@@ -50,6 +58,11 @@ pub(super) fn blamed(at: &str, stack: &[String]) -> String {
     let has_name = |frame: &&str| !frame.starts_with("0x") || frame.contains(' ');
     let meant = known().find(|frame| has_name(frame) && !is_helper(frame)).or_else(|| known().next());
     meant.map_or_else(|| at.to_owned(), |frame| named(frame).unwrap_or_else(|| at.to_owned()))
+}
+
+/// An event as a report has it, without the callers of its instruction.
+pub(super) fn without_callers(at: &str) -> &str {
+    at.split_once(" < ").map_or(at, |(innermost, _)| innermost)
 }
 
 /// The functions of an instruction, inlined into each other, from the innermost that is no helper on, without
@@ -145,6 +158,16 @@ mod tests {
         assert_eq!(
             of("0x5555 commit (journal.c:12)", &["0x6666 main (journal.c:90)"]),
             "commit (journal.c:12)"
+        );
+        let block = [
+            "0x1 pmem_do_write+0x9e [nd_pmem]",
+            "0x2 __submit_bio+0x15b",
+            "0x3 jbd2_write_superblock+0x9e [jbd2]",
+        ];
+        assert_eq!(of("0xffff __memcpy_flushcache+0x97", &block), "jbd2_write_superblock [jbd2]");
+        assert_eq!(
+            without_callers("sfence at 0x1 f+0x1 (kernel) < 0x2 g+0x2 < 0x3"),
+            "sfence at 0x1 f+0x1 (kernel)"
         );
         let inlined = "0x5555 _mm_stream_si64 (emmintrin.h:1509) in put (log.c:7) in main (log.c:20)";
         assert_eq!(of(inlined, &[]), "put (log.c:7)");

@@ -6,6 +6,7 @@ use super::cause_text::{Show, write_causes};
 use super::data::{LeftOutReport, OperationReport, Report};
 use super::hints::SHOWN;
 use super::left_out::SHOWN as CUT_POINTS;
+use super::place::without_callers;
 
 /// The report: causes first, the smallest witness of each in full.
 pub fn text(report: &Report) -> String {
@@ -83,7 +84,13 @@ fn write_left_out(left_out: &LeftOutReport, show: Show, out: &mut String) -> std
     left_out.steps().iter().try_for_each(|step| writeln!(out, "    {step}"))?;
     let shown = if show.all { usize::MAX } else { CUT_POINTS };
     for point in left_out.largest.iter().take(shown) {
-        writeln!(out, "    {}: before event {}, {}", point.counts(), point.event, point.at)?;
+        writeln!(
+            out,
+            "    {}: before event {}, {}",
+            point.counts(),
+            point.event,
+            without_callers(&point.at)
+        )?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use fastness_crashcheck_workload::{Command, Workload};
 use super::analysis::{Analysis, Limits};
 use super::guest_crashes::TracedRecoveries;
 use super::guest_reads::GuestRecovery;
-use super::setting::{GuestSetting, RECOVERY_TIMEOUT, traced};
+use super::setting::{GuestSetting, RECOVERY_TIMEOUT, stacks, traced};
 use crate::check::{Extract, RecoveryCrashes, State, WorkDir, write_files};
 use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout};
@@ -205,10 +205,9 @@ pub fn trace_in_guest(
             .map_err(CheckError::file("make", &disk))?;
         disks.push(disk);
     }
-    let stacks = if setting.has_stacks { ",stack=on" } else { "" };
     let returns = if system.is_synchronous { ",returns=on" } else { "" };
     let covered = if coverage.is_some() { ",coverage=coverage" } else { "" };
-    let restore = traced(setting, &format!("{stacks}{returns}{covered}"), None, &disks)?;
+    let restore = traced(setting, &format!("{}{returns}{covered}", stacks(setting)?), None, &disks)?;
     let mut guest = setting.traced.restore(&restore)?;
     let output = guest.command(&test.script(system), TEST_TIMEOUT)?;
     let moved = guest.quit_and(|folder| {

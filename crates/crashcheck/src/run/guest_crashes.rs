@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::setting::{GuestSetting, RECOVERY_TIMEOUT, traced};
+use super::setting::{GuestSetting, RECOVERY_TIMEOUT, stacks, traced};
 use crate::check::{RecoveryTrace, TraceRecovery, write_files};
 use crate::error::{CheckError, Result};
 use crate::generate::{Contents, Layout};
@@ -36,8 +36,7 @@ pub(super) fn traced_script(script: &str) -> String {
 impl TraceRecovery for TracedRecoveries<'_> {
     fn trace(&self, contents: &Contents, work: &Path) -> Result<RecoveryTrace> {
         let files = write_files(&self.layout, contents, work)?;
-        let stacks = if self.setting.has_stacks { ",stack=on" } else { "" };
-        let restore = traced(self.setting, stacks, Some(files[0].clone()), &files[1..])?;
+        let restore = traced(self.setting, &stacks(self.setting)?, Some(files[0].clone()), &files[1..])?;
         let mut guest = self.setting.traced.restore(&restore)?;
         let lost = || Ok(RecoveryTrace { path: None, is_whole: false });
         let is_whole = match guest.recover(&self.script, RECOVERY_TIMEOUT) {

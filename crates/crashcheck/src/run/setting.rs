@@ -43,7 +43,7 @@ pub struct GuestSetting<'a> {
     pub work: &'a Path,
     /// Guests at a time.
     pub threads: usize,
-    /// Return addresses.
+    /// Return addresses by frame pointers, where the kernel has no tables for that.
     pub has_stacks: bool,
     /// Which crash images.
     pub images: &'a ImagesConfig,
@@ -75,9 +75,21 @@ pub(super) fn traced(
     for disk in disks {
         let len_bytes = std::fs::metadata(disk).map_err(CheckError::file("read", disk))?.len();
         let image = absolute(disk)?;
-        // A comma in a value is written twice.
-        plugin.push(format!(",disk={len_bytes}@{}", image.to_string_lossy().replace(',', ",,")));
+        plugin.push(format!(",disk={len_bytes}@{}", value_of(&image)));
         nvme.push(Nvme { image });
     }
     Ok(Restore { pm_image, qemu_arguments: vec!["-plugin".into(), plugin], nvme })
+}
+
+/// Options of the tracer, each after a comma: return addresses, as far as the guest's kernel lets them be
+/// found.
+pub(super) fn stacks(setting: &GuestSetting<'_>) -> Result<String> {
+    let orc = setting.traced.frames()?.map(|tables| format!(",orc={}", value_of(&tables)));
+    let pointers = if setting.has_stacks { ",stack=on" } else { "" };
+    Ok(format!("{pointers}{}", orc.unwrap_or_default()))
+}
+
+/// A comma in a value is written twice.
+fn value_of(path: &Path) -> String {
+    path.to_string_lossy().replace(',', ",,")
 }

@@ -64,6 +64,9 @@ pub(crate) fn named(snapshot: &Snapshot, folder: &Path) {
     // The driver of PM copies blocks with this.
     assert!(lost.iter().any(|store| store.at.contains(" __memcpy_flushcache+0x")), "{lost:?}");
     assert!(lost.iter().all(|store| store.at.contains("+0x")), "{lost:?}");
+    // For the journal, and that is known without frame pointers.
+    let is_of_journal = |frame: &String| frame.contains(" jbd2_") || frame.contains(" journal_");
+    assert!(lost.iter().any(|store| store.stack.iter().any(is_of_journal)), "{lost:?}");
 }
 
 /// What the clock of a recovery writes makes no difference: here each one writes times into what it recovers.

@@ -57,8 +57,8 @@ pub struct RecoveryCrashes<'a> {
     pub per_point: usize,
     /// Traces recoveries.
     pub tracer: &'a dyn TraceRecovery,
-    /// Recoveries are code of the kernel that is traced, and have its symbols; otherwise their traces name the
-    /// programs that have them.
+    /// Recoveries are code of the kernel that is traced, and have its symbols; otherwise their traces name
+    /// the programs that have them.
     pub is_in_kernel: bool,
     /// Temporary files.
     pub work: &'a Path,
