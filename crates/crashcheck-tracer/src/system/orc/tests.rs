@@ -61,10 +61,17 @@ fn frames_are_found_by_the_tables_alone() {
     let frame = STACK + 80;
     memory.words(STACK, &[CODE + 0x150, 0, 0, frame, CODE + 0x250]);
     memory.words(frame + 8, &[CODE + 0x300, 0]);
-    // A return address at the beginning of a function is the end of the one before.
     assert_eq!(memory.walk("new", 4, CODE + 7, STACK, 1), [CODE + 0x150, CODE + 0x250, CODE + 0x300]);
     assert_eq!(memory.walk("new", 1, CODE + 7, STACK, 1), [CODE + 0x150], "of one element");
     assert_eq!(memory.walk("new", 4, CODE - 1, STACK, 1), [0; 0], "before all code");
+}
+
+#[test]
+fn a_call_may_be_the_end_of_its_function() {
+    let mut memory = Memory::default();
+    memory.table(&[(0, 8, 0, CALL), (0x100, 8, 0, CALL), (0x200, 0, 0, 1 << 8)]);
+    memory.words(STACK, &[CODE + 0x200, CODE + 0x20, 0]);
+    assert_eq!(memory.walk("new", 3, CODE + 7, STACK, 1), [CODE + 0x200, CODE + 0x20]);
 }
 
 #[test]
