@@ -129,6 +129,10 @@ pub(crate) fn run(args: FsArgs, program: &Program, out: &mut dyn Write) -> Resul
     let work = work::begin(program)?;
     let Booted { traced, snapshot } = args.machine.boot(&suite, &systems)?;
     let symbols = symbols(&traced, args.output.folder())?;
+    let symbols = match (symbols, args.machine.lines()?) {
+        (Some(symbols), Some(lines)) => Some(symbols.with_lines(lines)),
+        (symbols, _) => symbols,
+    };
     let threads = args.jobs.unwrap_or_else(|| snapshot.config().at_a_time(threads()));
     let guests = Guests::new(&snapshot, IMAGES_PER_GUEST);
     let machine = Machine { traced, guests, symbols, plugin, threads };

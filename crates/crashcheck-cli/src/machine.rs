@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use fastness_crashcheck::guest::{Addition, GuestConfig, Snapshot};
 use fastness_crashcheck::run::{FileSystem, Suite};
+use fastness_crashcheck::symbols::KernelLines;
 use fastness_terminal::size;
 
 use crate::error::{Context, Result, refuse};
@@ -24,6 +25,10 @@ pub(crate) struct MachineArgs {
     /// Where the kernel's modules are: a folder with lib/modules/RELEASE, as `make modules_install` makes it
     #[arg(long, value_name = "FOLDER")]
     modules: Option<PathBuf>,
+    /// The kernel's debug symbols: a vmlinux that has them, or a folder with that and modules (*.ko,
+    /// *.ko.debug). Reports show lines of its source
+    #[arg(long, value_name = "PATH")]
+    debug_symbols: Option<PathBuf>,
     /// More for the kernel's command line
     #[arg(long, value_name = "WORDS", default_value = "", allow_hyphen_values = true)]
     kernel_args: String,
@@ -44,6 +49,18 @@ pub(crate) struct Booted {
 }
 
 impl MachineArgs {
+    /// Lines of the kernel's source, if they are asked for.
+    ///
+    /// # Errors
+    /// There are no debug symbols.
+    pub(crate) fn lines(&self) -> Result<Option<KernelLines>> {
+        let find = |path: &PathBuf| {
+            let what = || format!("no debug symbols in {}", path.display());
+            KernelLines::find(path).with_context(what)
+        };
+        self.debug_symbols.as_ref().map(find).transpose()
+    }
+
     /// Boots the guests with what these file systems need, or takes those that were kept.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use fastness_crashcheck_trace::{Header, Kind};
 
 use super::data::{HistoryReport, LineReport, StoreReport};
 use super::place::blamed;
-use super::source::place;
+use super::source::{callers, place};
 use crate::Result;
 use crate::explain::{ExplainedLine, Kept, Pending, explain};
 use crate::image::Image;
@@ -73,8 +73,7 @@ fn lost_by(traced: Traced<'_>, lines: &[ExplainedLine]) -> Vec<String> {
 }
 
 fn blame(traced: Traced<'_>, pc: Option<u64>, is_kernel: bool, stack: &[u64]) -> String {
-    let stack: Vec<String> = stack.iter().map(|pc| place(traced.symbols, Some(*pc), is_kernel)).collect();
-    blamed(&place(traced.symbols, pc, is_kernel), &stack)
+    blamed(&place(traced.symbols, pc, is_kernel), &callers(traced.symbols, stack, is_kernel))
 }
 
 fn line_report(traced: Traced<'_>, pending: &Pending, line: ExplainedLine) -> LineReport {
@@ -94,7 +93,7 @@ fn line_report(traced: Traced<'_>, pending: &Pending, line: ExplainedLine) -> Li
         }
         .to_owned(),
         at: place(traced.symbols, store.pc, store.is_kernel),
-        stack: store.stack.iter().map(|pc| place(traced.symbols, Some(*pc), store.is_kernel)).collect(),
+        stack: callers(traced.symbols, &store.stack, store.is_kernel),
     });
     LineReport {
         offset: address - region.start,

@@ -1,7 +1,7 @@
 //! The place in the source that a store is blamed on.
 
 /// How the names of functions begin, without underscores, that copy, fill or store for whoever calls them.
-const HELPERS: [&str; 36] = [
+const HELPERS: [&str; 38] = [
     "memcpy",
     "memmove",
     "memset",
@@ -39,6 +39,8 @@ const HELPERS: [&str; 36] = [
     "submit_bio",
     "submit_bh",
     "dax_copy_from_iter",
+    "memcpy_from_iter",
+    "iterate_",
 ];
 /// Of standard libraries, which store for whoever calls them.
 const LIBRARIES: [&str; 7] = ["core::", "std::", "alloc::", "<core::", "<std::", "<alloc::", "<T as core::"];

@@ -234,8 +234,9 @@ fn a_cause_is_the_place_of_what_is_lost_or_of_the_last_store_before_the_crash() 
     let report = |ops| {
         let path = named_trace(dir.path(), ops);
         let symbols = |pc, _| match pc {
-            0..=99 => Some("memcpy (memcpy.S:7)".to_owned()),
-            100..=999 => Some(format!("put{} (pm.h:3) in main (log.c:9)", pc - 100)),
+            0..99 => Some("memcpy (memcpy.S:7)".to_owned()),
+            // The call before the return address.
+            99..=999 => Some(format!("put{} (pm.h:3) in main (log.c:9)", pc - 99)),
             _ => Some("main (log.c:9)".to_owned()),
         };
         report_of_trace(&marked, &path, &ImagesConfig::default(), Limits::default(), &symbols, &|_| {})

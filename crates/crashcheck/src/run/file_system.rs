@@ -256,7 +256,7 @@ pub fn analyse_in_guest(name: &str, system: &FileSystem, setting: &GuestSetting<
         in_recovery: (crashes.depth > 0).then_some(crashes),
         threads: setting.threads,
         exclude: setting.exclude,
-        symbols: &|pc, _| setting.symbols.and_then(|symbols| symbols.find(pc)),
+        symbols: &|pc, _| setting.symbols.and_then(|symbols| symbols.place(pc)),
         deadline: setting.deadline,
         limits: Limits::default(),
         progress: setting.progress,

@@ -5,8 +5,11 @@
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use fastness_base::ErrorKind;
+
+use super::KernelLines;
 
 /// Longest table; that of a distribution's kernel, with modules and data, has 10 to 20 MiB.
 const TEXT_MAX_BYTES: usize = 128 << 20;
@@ -70,6 +73,8 @@ pub struct KernelSymbols {
     /// By address, ascending; of several names for one place the first of the table, as the kernel itself has
     /// it.
     functions: Vec<Function>,
+    /// Of its source, where they are known.
+    lines: Option<Arc<KernelLines>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +108,7 @@ impl KernelSymbols {
         match functions.last() {
             None => Err(KernelSymbolsError::Empty),
             Some(Function { address: 0, .. }) => Err(KernelSymbolsError::Hidden),
-            Some(_) => Ok(KernelSymbols { text, functions }),
+            Some(_) => Ok(KernelSymbols { text, functions, lines: None }),
         }
     }
 
@@ -121,6 +126,18 @@ impl KernelSymbols {
             .and_then(|file| file.take(limit).read_to_string(&mut text))
             .map_err(file)?;
         KernelSymbols::parse(text)
+    }
+
+    /// The same, with lines of the kernel's source.
+    pub fn with_lines(self, lines: KernelLines) -> KernelSymbols {
+        KernelSymbols { lines: Some(Arc::new(lines)), ..self }
+    }
+
+    /// Where an instruction comes from, for people: function and line if that is known, or else what
+    /// [`KernelSymbols::find`] says.
+    pub fn place(&self, pc: u64) -> Option<String> {
+        let named = self.find(pc)?;
+        Some(self.lines.as_ref().and_then(|lines| lines.of(pc, &named)).unwrap_or(named))
     }
 
     /// The function that an instruction is in, and its distance from the beginning in bytes, as the

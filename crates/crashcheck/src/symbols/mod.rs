@@ -1,9 +1,12 @@
 //! Addresses of instructions as names: lines of a program's source, or functions of a guest's kernel.
 
 mod kernel;
+mod kernel_lines;
+mod lines;
 mod program;
 
 pub use kernel::{KernelSymbols, KernelSymbolsError};
+pub use kernel_lines::KernelLines;
 pub use program::Symbols;
 pub(crate) use program::modules;
 

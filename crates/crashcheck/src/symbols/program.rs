@@ -6,13 +6,12 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 
-use addr2line::{Loader, Location};
+use addr2line::Loader;
 use fastness_crashcheck_trace::module::Module;
 use fastness_crashcheck_trace::{Kind, Reader, Result};
 use object::{Object as _, ObjectSegment as _};
 
-/// Most functions of one instruction, inlined into each other.
-const FRAMES_MAX: usize = 4;
+use super::lines::{joined, text};
 
 /// The files that a traced program was made of, as its trace names them.
 pub struct Symbols {
@@ -102,28 +101,13 @@ impl Program {
             let location = self.loader.find_location(address).ok().flatten();
             found.extend(text(name, location.as_ref()));
         }
-        found.truncate(FRAMES_MAX);
-        (!found.is_empty()).then(|| found.join(" in "))
+        joined(found)
     }
 }
 
 /// A name as the source has it, without the hash of a build.
 fn demangled(name: &str) -> String {
     addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned()
-}
-
-/// A function, and a line of its source.
-fn text(name: Option<String>, location: Option<&Location<'_>>) -> Option<String> {
-    let place = location.and_then(|location| {
-        let file = location.file?.rsplit('/').next().unwrap_or_default();
-        Some(format!("{file}:{}", location.line?))
-    });
-    match (name, place) {
-        (Some(name), Some(place)) => Some(format!("{name} ({place})")),
-        (Some(name), None) => Some(name),
-        (None, Some(place)) => Some(format!("({place})")),
-        (None, None) => None,
-    }
 }
 
 #[cfg(test)]

@@ -231,7 +231,12 @@ pub(crate) fn text(event: &Event<'_>, symbols: &Find<'_>) -> String {
     if let Some(pc) = pc {
         add(format!("at {}{}", place(pc), if is_kernel { " (kernel)" } else { "" }));
     }
-    stack.unwrap_or(&[]).iter().for_each(|address| add(format!("< {}", place(*address))));
+    for address in stack.unwrap_or(&[]) {
+        // The call before it.
+        let symbol =
+            symbols(address.wrapping_sub(1), is_kernel).map_or_else(String::new, |name| format!(" {name}"));
+        add(format!("< {address:#x}{symbol}"));
+    }
     line.trim_end().to_owned()
 }
 
