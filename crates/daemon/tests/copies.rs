@@ -147,6 +147,47 @@ fn a_region_that_is_gone_or_another_is_named_by_its_last_path() {
 }
 
 #[test]
+fn a_region_that_has_moved_is_looked_for_where_it_is_now() {
+    let bench = Bench::new();
+    let node = bench.import_all();
+    node.add_pm_log(&[bench.path("first"), bench.path("second")], USE, false).unwrap();
+    sync(&node);
+    drop(node);
+    let move_to = |from: &str, to: &str| std::fs::rename(bench.path(from), bench.path(to)).unwrap();
+    let paths =
+        |node: &Node| PoolLog::config(&node.pool()).unwrap().regions.into_iter().map(|known| known.path);
+    move_to("second", "moved");
+    let given = || at(Places { log_paths: vec![bench.path("moved")], ..Places::default() });
+    let node = bench.import(&["disk"], given()).unwrap();
+    assert!(
+        paths(&node).eq([bench.path("first"), bench.path("moved")]),
+        "{:?}",
+        paths(&node).collect::<Vec<_>>()
+    );
+    // The process dies, and nobody says it again.
+    drop(node);
+    let node = bench.import(&["disk"], NodeOptions::default()).unwrap();
+    assert_eq!(node.log().unwrap().regions().len(), 2);
+    drop(node);
+    // What is given and is no region of the log changes nothing; one that is missing keeps its name.
+    std::fs::write(bench.path("other"), vec![0; 16 << 20]).unwrap();
+    move_to("first", "away");
+    let given = at(Places { log_paths: vec![bench.path("other")], ..Places::default() });
+    let node = bench.import(&["disk"], given).unwrap();
+    assert!(
+        paths(&node).eq([bench.path("first"), bench.path("moved")]),
+        "{:?}",
+        paths(&node).collect::<Vec<_>>()
+    );
+    drop(node);
+    move_to("moved", "again");
+    let text = bench.import(&["disk"], NodeOptions::default()).unwrap_err().to_string();
+    for word in [bench.text("moved"), "`--log PATH` if it has moved".to_owned()] {
+        assert!(text.contains(&word), "{word}: {text}");
+    }
+}
+
+#[test]
 fn regions_that_know_nothing_newer_are_no_reason() {
     let bench = Bench::new();
     let other = Bench::new();

@@ -66,7 +66,8 @@ pub enum StoreError {
     /// The pool has a log device, and it is not among those given; of a mirror, neither side is.
     #[error(
         "the pool has log device {expected}{}, and it is not here; what was acknowledged since the last synced txg is \
-         in it. Import with it, or without what only it has by --missing-log (`fastness up`: --drop-log)",
+         in it. Import with it (`--log PATH` if it has moved), or without what only it has by --missing-log (`fastness \
+         up`: --drop-log)",
         was_at(last)
     )]
     Missing {

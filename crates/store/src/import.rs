@@ -266,11 +266,19 @@ impl OpenLog {
     }
 
     /// The new description of the log for the pool to store; `None` if it is unchanged. A missing region is
-    /// out: from the first txg on it lacks what is logged.
+    /// out: from the first txg on it lacks what is logged. The next import looks for one that has moved where
+    /// it is now.
     fn new_config(&self, config: &LogConfig) -> Option<LogConfig> {
         let OpenLog::Pmem(sides) = self else { return None };
         let mut new = config.clone();
-        new.regions.iter_mut().for_each(|region| region.is_out |= !sides.has(region.id));
+        for known in &mut new.regions {
+            match sides.region(known.id).map(|region| &region.info.path) {
+                None => known.is_out = true,
+                Some(Some(path)) if path.is_absolute() => known.path.clone_from(path),
+                // It has no path, or one that says nothing to another process.
+                Some(_) => {}
+            }
+        }
         (new != *config).then_some(new)
     }
 

@@ -167,9 +167,9 @@ impl Sides {
         }
     }
 
-    /// Whether a region is among them.
-    pub(crate) fn has(&self, id: RegionId) -> bool {
-        self.0.iter().any(|side| side.region.id == id)
+    /// A region, if it is among them.
+    pub(crate) fn region(&self, id: RegionId) -> Option<&OpenRegion> {
+        self.0.iter().map(|side| &side.region).find(|region| region.id == id)
     }
 
     /// The regions, and the chunks that all of them have.
