@@ -11,7 +11,7 @@ use object::Endianness;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, ProgramHeader};
 
-use super::kernel::{Modules, basic_modules, module, release, run};
+use super::kernel::{INDEX, Modules, basic_modules, module, release, run};
 use super::{GuestConfig, GuestError, Result, cpio, read};
 
 /// Files that a suite puts into a guest: so many at most, and so long together.
@@ -165,11 +165,13 @@ fn has_module(names: &BTreeSet<String>, module: &str) -> bool {
     names.iter().filter_map(|name| name.strip_prefix("modules/")).any(|name| plain(name) == plain(module))
 }
 
-/// The package of the kernel that the script has unpacked beside what it has built.
+/// The package of the kernel that the script has unpacked beside what it has built. The kernel's headers may
+/// be there, too, which have such a folder without modules.
 fn unpacked(built: &Path, release: &str) -> Result<PathBuf> {
     let entries = std::fs::read_dir(built).map_err(GuestError::io("cannot read", built))?;
-    let mut found = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let found = found.find(|path| path.join("lib/modules").join(release).is_dir());
+    let modules = |path: &PathBuf| path.join("lib/modules").join(release);
+    let all = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| modules(path).is_dir());
+    let found = all.max_by_key(|path| modules(path).join(INDEX).is_file());
     found.ok_or_else(|| {
         GuestError::Config(format!(
             "{} has no modules of the kernel {release}: run scripts/crash-guest, or give --modules FOLDER",

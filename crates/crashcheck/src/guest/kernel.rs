@@ -52,6 +52,9 @@ pub(super) fn release(kernel: &Path) -> Result<String> {
     })
 }
 
+/// Of modules: which need which.
+pub(super) const INDEX: &str = "modules.dep.bin";
+
 /// The modules of one release.
 #[derive(Debug)]
 pub(super) struct Modules {
@@ -77,7 +80,7 @@ impl Modules {
                 folder.display()
             )));
         };
-        if !root.join("lib/modules").join(release).join("modules.dep.bin").is_file() {
+        if !root.join("lib/modules").join(release).join(INDEX).is_file() {
             let root = root.display();
             return Err(GuestError::Config(format!(
                 "the modules in {root} have no index: depmod -b {root} {release}"

@@ -73,6 +73,20 @@ fn another_kernel_does_not_load_the_modules_of_the_script() {
 }
 
 #[test]
+fn headers_beside_a_kernel_are_not_its_modules() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a-headers", "linux-image", "z-headers"] {
+        let modules = dir.path().join(name).join("lib/modules/6.1");
+        std::fs::create_dir_all(&modules).unwrap();
+        if name == "linux-image" {
+            std::fs::write(modules.join(INDEX), "").unwrap();
+        }
+    }
+    assert_eq!(unpacked(dir.path(), "6.1").unwrap(), dir.path().join("linux-image"));
+    assert!(unpacked(dir.path(), "6.2").unwrap_err().to_string().contains("6.2"));
+}
+
+#[test]
 fn what_is_lacking_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let config = guest(dir.path(), &[]);
