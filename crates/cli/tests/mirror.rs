@@ -183,12 +183,13 @@ fn sides_are_attached_detached_and_found_elsewhere() {
     assert!(bench.fails(&format!("pool attach tank {pm1} {}", bench.text("pm3")), 3).contains("two regions"));
     bench.ok("pool export tank");
     std::fs::rename(&pm1, bench.path("moved")).unwrap();
-    bench.ok(&format!("pool import tank --log {}", bench.text("moved")));
-    assert_eq!(regions(&bench), named(&[("pm1", "online"), ("pm2", "online")]));
+    let moved = bench.text("moved");
+    bench.ok(&format!("pool import tank --log {moved}"));
+    assert_eq!(regions(&bench), named(&[("moved", "online"), ("pm2", "online")]));
     bench.ok(&format!("pool detach tank {pm2}"));
-    assert_eq!(regions(&bench), named(&[("pm1", "online")]));
-    assert!(bench.fails(&format!("pool detach tank {pm1}"), 3).contains("remove it instead"));
-    bench.ok(&format!("pool remove tank {pm1}"));
+    assert_eq!(regions(&bench), named(&[("moved", "online")]));
+    assert!(bench.fails(&format!("pool detach tank {moved}"), 3).contains("remove it instead"));
+    bench.ok(&format!("pool remove tank {moved}"));
     assert_eq!(bench.json("status")[0]["log"]["kind"], "lwb");
     bench.ok(&format!("pool add tank log mirror {} {} --emulate-pm --pm-size 16M", pm2, bench.text("pm4")));
     assert_eq!(regions(&bench).len(), 2);
