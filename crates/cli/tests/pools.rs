@@ -272,7 +272,7 @@ fn a_log_changes_its_kind_and_its_devices() {
     assert!(said.contains("log device"), "{said}");
     bench.ok(&format!("pool import tank --log {}", bench.text("pm2")));
     assert_eq!(kind(), "pmem");
-    bench.ok(&format!("pool remove tank {}", bench.text("pm")));
+    bench.ok(&format!("pool remove tank {}", bench.text("pm2")));
     assert_eq!(kind(), "lwb");
     bench.ok(&format!("pool add tank log {}", bench.text("log")));
     let status = bench.ok("pool status tank");
