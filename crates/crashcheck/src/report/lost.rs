@@ -7,11 +7,11 @@ use fastness_crashcheck_trace::{Header, Kind};
 
 use super::data::{HistoryReport, LineReport, StoreReport};
 use super::place::blamed;
-use super::source::{callers, place};
+use super::source::place;
 use crate::Result;
 use crate::explain::{ExplainedLine, Kept, Pending, explain};
 use crate::image::Image;
-use crate::symbols::Find;
+use crate::symbols::{Find, caller};
 use crate::trace::{Filter, hex, name, open_trace, short_name, text};
 
 /// Most lines and parts of disks, and most events of a line.
@@ -72,8 +72,12 @@ fn lost_by(traced: Traced<'_>, lines: &[ExplainedLine]) -> Vec<String> {
     places.into_iter().collect()
 }
 
+fn callers(traced: Traced<'_>, stack: &[u64], is_kernel: bool) -> Vec<String> {
+    stack.iter().map(|address| caller(traced.symbols, *address, is_kernel)).collect()
+}
+
 fn blame(traced: Traced<'_>, pc: Option<u64>, is_kernel: bool, stack: &[u64]) -> String {
-    blamed(&place(traced.symbols, pc, is_kernel), &callers(traced.symbols, stack, is_kernel))
+    blamed(&place(traced.symbols, pc, is_kernel), &callers(traced, stack, is_kernel))
 }
 
 fn line_report(traced: Traced<'_>, pending: &Pending, line: ExplainedLine) -> LineReport {
@@ -93,7 +97,7 @@ fn line_report(traced: Traced<'_>, pending: &Pending, line: ExplainedLine) -> Li
         }
         .to_owned(),
         at: place(traced.symbols, store.pc, store.is_kernel),
-        stack: callers(traced.symbols, &store.stack, store.is_kernel),
+        stack: callers(traced, &store.stack, store.is_kernel),
     });
     LineReport {
         offset: address - region.start,

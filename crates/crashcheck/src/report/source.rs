@@ -75,16 +75,6 @@ pub(super) fn place(symbols: &Find<'_>, pc: Option<u64>, is_kernel: bool) -> Str
     }
 }
 
-/// Return addresses, and where the calls before them come from: what follows a call may be of another line,
-/// or of another function.
-pub(super) fn callers(symbols: &Find<'_>, stack: &[u64], is_kernel: bool) -> Vec<String> {
-    let place = |address: &u64| match symbols(address.wrapping_sub(1), is_kernel) {
-        Some(symbol) => format!("{address:#x} {symbol}"),
-        None => format!("{address:#x}"),
-    };
-    stack.iter().map(place).collect()
-}
-
 /// How a state differs from another.
 pub(super) fn difference(source: &Source<'_>, expected: usize, state: usize) -> String {
     let (found, states) = (source.states.found(), source.states);

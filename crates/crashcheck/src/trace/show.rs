@@ -8,7 +8,7 @@ use fastness_crashcheck_trace::{
 };
 use serde_json::{Value, json};
 
-use crate::symbols::Find;
+use crate::symbols::{Find, caller};
 
 const LINE_BYTES: u64 = 64;
 /// Bytes of data that a line of text shows.
@@ -231,12 +231,8 @@ pub(crate) fn text(event: &Event<'_>, symbols: &Find<'_>) -> String {
     if let Some(pc) = pc {
         add(format!("at {}{}", place(pc), if is_kernel { " (kernel)" } else { "" }));
     }
-    for address in stack.unwrap_or(&[]) {
-        // The call before it.
-        let symbol =
-            symbols(address.wrapping_sub(1), is_kernel).map_or_else(String::new, |name| format!(" {name}"));
-        add(format!("< {address:#x}{symbol}"));
-    }
+    let callers = stack.unwrap_or(&[]).iter();
+    callers.for_each(|address| add(format!("< {}", caller(symbols, *address, is_kernel))));
     line.trim_end().to_owned()
 }
 
