@@ -2,11 +2,27 @@ use super::*;
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fastness_pmem::{Medium, MsyncMode, NoSum, OpenOptions, Region};
 
 use crate::accounting::RegionName;
+
+/// Breakpoints that were met and that the kernel has not counted. Under some hypervisors (Firecracker, on a
+/// CPU of Intel's) the trap sometimes comes without the register that says why: the kernel then leaves the
+/// event out, and sends SIGTRAP to the thread.
+static UNCOUNTED: AtomicU64 = AtomicU64::new(0);
+
+/// Counts these instead of ending the process.
+#[allow(unsafe_code)]
+fn count_uncounted() {
+    extern "C" fn count(_signal: libc::c_int) {
+        UNCOUNTED.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: the handler does nothing but add to an atomic; nothing else here uses the signal.
+    let before = unsafe { libc::signal(libc::SIGTRAP, count as *const () as libc::sighandler_t) };
+    assert_ne!(before, libc::SIG_ERR);
+}
 
 /// Records of the kernel's own, with known counts: a watched address of a region in this process stands in
 /// for the event. It records every store to 8 bytes (the kernel knows no period of such an event), of
@@ -26,8 +42,10 @@ fn stores_of_this_process_are_sampled_by_the_kernel_and_estimated_to_a_percent()
 
     // Less than the buffer has room for, and no whole number of times: the ring's end is in a record.
     const TURN: u64 = 4001;
+    count_uncounted();
     let machine = Machine::default();
-    let sample = |turns: u64, size: u64, store: &dyn Fn()| -> Option<(Sampler, u64)> {
+    // With the number of stores that the kernel has counted.
+    let sample = |turns: u64, store: &dyn Fn()| -> Option<(Sampler, u64)> {
         let target = Target::Process(std::process::id());
         let sampler = SamplerOptions { target, period: 1, buffer_pages: 64 };
         let event = StoreEvent::breakpoint(base.as_ptr().addr() as u64);
@@ -39,11 +57,12 @@ fn stores_of_this_process_are_sampled_by_the_kernel_and_estimated_to_a_percent()
             }
         };
         sampler.know(known.clone());
+        UNCOUNTED.store(0, Ordering::Relaxed);
         for _ in 0..turns {
             (0..TURN).for_each(|_| store());
             sampler.sample_until(&machine, Instant::now()).unwrap();
         }
-        Some((sampler, turns * TURN * size))
+        Some((sampler, turns * TURN - UNCOUNTED.load(Ordering::Relaxed)))
     };
     let address = base.as_ptr();
     // SAFETY: the line is inside of the mapped range, and nothing else uses it.
@@ -55,15 +74,16 @@ fn stores_of_this_process_are_sampled_by_the_kernel_and_estimated_to_a_percent()
         _mm_stream_si128(address.cast(), _mm_set1_epi8(7));
     };
     for (size, store) in [(8, &eight as &dyn Fn()), (16, &sixteen)] {
-        let Some((sampler, exact)) = sample(7, size, store) else { return };
+        let Some((sampler, stores)) = sample(7, store) else { return };
+        assert!(stores > 7 * TURN * 9 / 10, "{stores} of {}", 7 * TURN);
         let (written, tally) = (sampler.written(), sampler.tally());
         assert_eq!(written.len(), 1, "{written:?} {tally:?}");
         assert_eq!(written[0].region, name);
         assert_eq!(written[0].pid, std::process::id());
-        let error = (written[0].bytes as f64 / exact as f64 - 1.0).abs();
-        assert!(error < 0.01, "{} of {exact}, {tally:?}", written[0].bytes);
+        let error = (written[0].bytes as f64 / (stores * size) as f64 - 1.0).abs();
+        assert!(error < 0.01, "{} for {stores} of {size}, {tally:?}", written[0].bytes);
         assert_eq!((tally.lost, tally.undecoded), (0, 0), "{tally:?}");
-        assert_eq!(tally.stores, 7 * TURN);
+        assert_eq!(tally.stores, stores);
         assert_eq!(tally.non_temporal, if size == 16 { tally.stores } else { 0 });
     }
     // A buffer of one page has room for 85 records: the rest is lost, and said to be.
@@ -71,13 +91,14 @@ fn stores_of_this_process_are_sampled_by_the_kernel_and_estimated_to_a_percent()
     let event = StoreEvent::breakpoint(address.addr() as u64);
     let mut sampler = Sampler::with_events(&machine, vec![event], options).unwrap();
     sampler.know(known);
+    UNCOUNTED.store(0, Ordering::Relaxed);
     (0..1000).for_each(|_| eight());
     sampler.sample_until(&machine, Instant::now()).unwrap();
-    // The kernel says how many were lost with the next record that has room.
-    eight();
+    // The kernel says how many were lost with the next record that has room: of three, one has it.
+    (0..3).for_each(|_| eight());
     sampler.sample_until(&machine, Instant::now()).unwrap();
     let tally = sampler.tally();
-    assert_eq!(tally.stores + tally.lost, 1001, "{tally:?}");
+    assert_eq!(tally.stores + tally.lost + UNCOUNTED.load(Ordering::Relaxed), 1003, "{tally:?}");
     assert!(tally.lost > 800, "{tally:?}");
     range.copy(0, &[0; 64], 64, &mut NoSum);
 }
