@@ -54,6 +54,7 @@ const CASES: &[Case] = &[
     ("images of PM and a disk, one guest for each and one for all: ext4", |s, f| disks(s, f, EXT4_ON_DISK)),
     ("images of PM and a disk, one guest for each and one for all: XFS", |s, f| disks(s, f, XFS_ON_DISK)),
     ("a whole test", whole_test),
+    ("each built-in file system can be tested", file_systems::built_in),
     ("what a report says was lost was stored by functions with names", file_systems::named),
     ("what the clock of a recovery writes makes no difference", file_systems::clocks),
     ("a crash of the kernel, and a recovery that is not deterministic, are findings", file_systems::crashes),

@@ -19,7 +19,8 @@
 use std::collections::BTreeSet;
 
 use super::data::{
-    CauseReport, EvidenceReport, FindingReport, OperationReport, Report, StateReport, WitnessReport,
+    BlocksReport, CauseReport, EvidenceReport, FindingReport, OperationReport, Report, StateReport,
+    WitnessReport,
 };
 use super::place::is_helper;
 use crate::guest::KernelCrash;
@@ -116,24 +117,26 @@ impl Key {
             return Key { kind: CauseKind::KernelCrash, places: BTreeSet::new(), said: trace };
         }
         let said = || said(finding, evidence, state);
+        let lost = |kind, stores: &[String], blocks: &[BlocksReport]| {
+            let has_meaning = stores.iter().any(|place| !is_helper(place));
+            let disks = blocks.iter().map(|blocks| format!("writes to disk {}", blocks.disk));
+            let places: BTreeSet<_> = stores.iter().cloned().chain(disks).collect();
+            let is_any = !places.is_empty();
+            is_any.then(|| key(kind, places, if has_meaning { Vec::new() } else { said() }))
+        };
         if let Some(last) = evidence.in_recovery.last() {
-            let lost: BTreeSet<String> = last.lost_by.iter().cloned().collect();
-            return match lost.is_empty() {
-                true => key(CauseKind::StoppedRecovery, last.after.iter().cloned().collect(), Vec::new()),
-                false => key(CauseKind::LostInRecovery, lost, Vec::new()),
-            };
+            let stopped =
+                || key(CauseKind::StoppedRecovery, last.after.iter().cloned().collect(), Vec::new());
+            return lost(CauseKind::LostInRecovery, &last.lost_by, &last.lost_blocks).unwrap_or_else(stopped);
         }
         if evidence.left_out_bytes > 0 {
             return key(CauseKind::NotKept, BTreeSet::new(), said());
         }
-        let mut places: BTreeSet<String> = evidence.lost_by.iter().cloned().collect();
-        let has_meaning = places.iter().any(|place| !is_helper(place));
-        places.extend(evidence.lost_blocks.iter().map(|blocks| format!("blocks of disk {}", blocks.disk)));
-        if !places.is_empty() {
-            return key(CauseKind::LostStores, places, if has_meaning { Vec::new() } else { said() });
+        if let Some(key) = lost(CauseKind::LostStores, &evidence.lost_by, &evidence.lost_blocks) {
+            return key;
         }
         match state.is_some_and(|state| state.ending != "ended well") || finding.letter == 'N' {
-            true => key(CauseKind::Recovery, places, said()),
+            true => key(CauseKind::Recovery, BTreeSet::new(), said()),
             false => key(CauseKind::Logic, evidence.after.iter().cloned().collect(), Vec::new()),
         }
     }

@@ -190,7 +190,7 @@ fn write_evidence(report: &Report, evidence: &EvidenceReport, out: &mut String) 
     }
     evidence.lost.iter().try_for_each(|line| write_line(line, true, out))?;
     for blocks in &evidence.lost_blocks {
-        writeln!(out, "      {} bytes at {:#x} of disk {}", blocks.len_bytes, blocks.offset, blocks.disk)?;
+        writeln!(out, "      {blocks}")?;
     }
     if !evidence.lost.is_empty() && evidence.kept_lines > 0 {
         writeln!(out, "    kept, out of {} other pending lines:", evidence.kept_lines)?;
@@ -207,11 +207,11 @@ pub(super) fn short(image: &str) -> &str {
 
 fn write_recovery(crash: &RecoveryCrashReport, out: &mut String) -> std::fmt::Result {
     match &crash.after {
-        _ if !crash.lost.is_empty() => {
+        _ if !crash.lost.is_empty() || !crash.lost_blocks.is_empty() => {
             writeln!(out, "    the crash of its recovery has lost{}:", crash.enough())?;
         }
         _ if crash.lost_bytes > 0 => {
-            writeln!(out, "    the crash of its recovery has lost {} bytes of lines", crash.lost_bytes)?;
+            writeln!(out, "    the crash of its recovery has lost {} bytes", crash.lost_bytes)?;
         }
         Some(after) => {
             writeln!(out, "    the crash of its recovery has lost nothing; the last store is by {after}")?;
@@ -219,6 +219,7 @@ fn write_recovery(crash: &RecoveryCrashReport, out: &mut String) -> std::fmt::Re
         None => writeln!(out, "    the crash of its recovery has lost nothing")?,
     }
     crash.lost.iter().try_for_each(|line| write_line(line, true, out))?;
+    crash.lost_blocks.iter().try_for_each(|blocks| writeln!(out, "      {blocks}"))?;
     let kept = crash.kept_as.as_ref().map_or_else(String::new, |name| format!(", kept in {name}"));
     writeln!(out, "    image {}{kept}", short(&crash.image))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::cause_text::short;
-use super::evidence::shrunk;
+use super::evidence::{lost_blocks, shrunk};
 use super::lost::{Lost, Traced};
 use super::recovery_data::RecoveryCrashReport;
 use super::source::Source;
@@ -82,8 +82,9 @@ fn explain(
         at,
         after,
         lost_by,
-        is_enough_of: shrunk.filter(|shrunk| shrunk.lost < shrunk.of).map(|shrunk| shrunk.of),
+        is_enough_of: shrunk.as_ref().filter(|shrunk| shrunk.lost < shrunk.of).map(|shrunk| shrunk.of),
         lost,
+        lost_blocks: lost_blocks(&everything, image),
         ..std::mem::take(report)
     };
     Ok(())

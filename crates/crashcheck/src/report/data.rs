@@ -1,5 +1,7 @@
 //! The parts of a report.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::recovery_data::{RecoveryCrashReport, RecoveryTotals};
@@ -292,6 +294,12 @@ pub struct BlocksReport {
     pub offset: u64,
     /// Length in bytes.
     pub len_bytes: u64,
+}
+
+impl fmt::Display for BlocksReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {:#x} of disk {}", self.len_bytes, self.offset, self.disk)
+    }
 }
 
 /// A cache line with stores that were pending.

@@ -82,7 +82,8 @@ pub(super) fn shrunk(
     source.shrink.run(everything, image, source.states.state(state)).map(Some)
 }
 
-fn lost_blocks(all: &Contents, image: &Contents) -> Vec<BlocksReport> {
+/// Where the disks of an image differ from those with everything that was pending.
+pub(super) fn lost_blocks(all: &Contents, image: &Contents) -> Vec<BlocksReport> {
     let disks = all.disks.iter().zip(&image.disks).enumerate();
     let blocks = disks.flat_map(|(disk, (all, image))| {
         let ranges = all.differences(image, BLOCK_BYTES as usize).into_iter();

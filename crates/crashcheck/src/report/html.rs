@@ -183,7 +183,7 @@ fn write_evidence(evidence: &EvidenceReport, out: &mut String) -> std::fmt::Resu
     }?;
     evidence.lost.iter().try_for_each(|line| write_line(line, true, out))?;
     for blocks in &evidence.lost_blocks {
-        writeln!(out, "<p>{} bytes at {:#x} of disk {}</p>", blocks.len_bytes, blocks.offset, blocks.disk)?;
+        writeln!(out, "<p>{blocks}</p>")?;
     }
     if evidence.kept_lines > 0 {
         writeln!(out, "<p>Kept, out of {} other pending lines:</p>", evidence.kept_lines)?;
@@ -198,12 +198,13 @@ fn write_recovery(crash: &RecoveryCrashReport, out: &mut String) -> std::fmt::Re
     writeln!(out, "<p>Then its recovery crashes, before event {}: <code>{at}</code></p>", crash.event)?;
     match after {
         _ if crash.lost_bytes > 0 => {
-            writeln!(out, "<p>Lost then, {} bytes of lines{}:</p>", crash.lost_bytes, crash.enough())?;
+            writeln!(out, "<p>Lost then, {} bytes{}:</p>", crash.lost_bytes, crash.enough())?;
         }
         Some(after) => writeln!(out, "<p>Nothing is lost then; the last store is by {after}.</p>")?,
         None => writeln!(out, "<p>Nothing is lost then.</p>")?,
     }
     crash.lost.iter().try_for_each(|line| write_line(line, true, out))?;
+    crash.lost_blocks.iter().try_for_each(|blocks| writeln!(out, "<p>{blocks}</p>"))?;
     let kept = crash.kept_as.as_ref().map_or_else(String::new, |name| format!(", kept in {}", escaped(name)));
     writeln!(out, "<p class=dim>image <code>{}</code>{kept}</p>", escaped(&crash.image))
 }

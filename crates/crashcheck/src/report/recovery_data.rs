@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::data::LineReport;
+use super::data::{BlocksReport, LineReport};
 
 /// How far crashes during recovery were tested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,11 +83,14 @@ pub struct RecoveryCrashReport {
     pub after: Option<String>,
     /// The places of all stores that are lost.
     pub lost_by: Vec<String>,
-    /// Number of lines of PM that the image lacks, if those below are enough for the state.
+    /// Number of lines of PM and blocks of disks that the image lacks, if those below are enough for the state.
     pub is_enough_of: Option<usize>,
     /// Lines of which something was lost.
     pub lost: Vec<LineReport>,
-    /// How many bytes of lines it lacks in all.
+    /// Parts of disks that were lost.
+    #[serde(default)]
+    pub lost_blocks: Vec<BlocksReport>,
+    /// How many bytes of lines and blocks it lacks in all.
     pub lost_bytes: u64,
     /// Hash of the image that it leaves, in hex.
     pub image: String,

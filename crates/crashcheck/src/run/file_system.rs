@@ -34,6 +34,10 @@ const MESSAGES: &str = "dmesg | awk '/crashcheck: a recovery begins/ { n = 0; ne
 /// Begins what a recovery says of its write, on standard error: the status that it ended with.
 const WRITTEN: &str = "crashcheck: the write ended with ";
 
+/// The device of persistent memory in the guest, and the disk beside it.
+const PM: &str = "/dev/pmem0";
+const DISK: &str = "/dev/nvme0n1";
+
 /// A file system under test; shell, with `$PM` for the device, `$DISK` for an NVMe disk beside it, `$M` for
 /// where it is mounted, `$TYPE`, and `$OPTIONS`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +52,8 @@ pub struct FileSystem {
     pub disk_bytes: Option<u64>,
     /// Makes one.
     pub make: String,
-    /// What it is mounted with; for a recovery `noatime` is added, so that looking changes nothing.
+    /// What it is mounted with: a word that may have `$PM` and `$DISK`. For a recovery `noatime` is added, so
+    /// that looking changes nothing.
     pub options: String,
     /// Mounts it; in a recovery, too, which begins with this.
     pub mount: String,
@@ -106,9 +111,10 @@ impl FileSystem {
     fn prefix(&self, more_options: &str) -> String {
         // A drive that was plugged in a moment ago.
         let wait = if self.disk_bytes.is_some() { "until [ -b $DISK ]; do sleep 0.05; done\n" } else { "" };
-        let options = quoted(&format!("{}{more_options}", self.options));
+        let options = self.options.replace("$PM", PM).replace("$DISK", DISK);
+        let options = quoted(&format!("{options}{more_options}"));
         format!(
-            "PATH=$PATH:/suite PM=/dev/pmem0 DISK=/dev/nvme0n1 M=/mnt TYPE={} OPTIONS={options}\n{wait}",
+            "PATH=$PATH:/suite PM={PM} DISK={DISK} M=/mnt TYPE={} OPTIONS={options}\n{wait}",
             quoted(&self.kind)
         )
     }

@@ -47,6 +47,22 @@ fn hello_world(
     report.unwrap_or_else(|error| panic!("{system}: {error}"))
 }
 
+/// Each built-in file system is made, mounted, traced and recovered, with disks beside PM, too.
+pub(crate) fn built_in(snapshot: &Snapshot, folder: &Path) {
+    let images = ImagesConfig { per_point: 1, reads: false, shrink: 0, ..ImagesConfig::default() };
+    for (name, system) in &Suite::built_in().unwrap().systems {
+        let report = hello_world(snapshot, &folder.join(name), name, &images, |_| ());
+        let has_file = |state: &&fastness_crashcheck::report::StateReport| state.text.contains("\"/myfile\"");
+        let shown = report.states.iter().filter(has_file).count();
+        println!(
+            "{name}: {} states, {shown} with the file; disk: {:?}",
+            report.states.len(),
+            system.disk_bytes
+        );
+        assert!(report.operations.len() == 2 && shown >= 2, "{name}");
+    }
+}
+
 /// Sectors of ext4's journal tear (`docs/crashcheck-results.md`): what was lost was stored by functions that
 /// have names.
 pub(crate) fn named(snapshot: &Snapshot, folder: &Path) {

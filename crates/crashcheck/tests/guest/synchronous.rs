@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use fastness_crashcheck::guest::{Addition, GuestConfig, Guests, Snapshot};
-use fastness_crashcheck::report::Report;
+use fastness_crashcheck::report::{BlocksReport, Report};
 use fastness_crashcheck::run::{CrashesInGuests, GuestSetting, ImagesConfig, Suite, run_in_guest};
 use fastness_crashcheck::trace::open_trace;
 use fastness_crashcheck::tracer::Programs;
@@ -59,10 +59,19 @@ pub(crate) fn ends_at_returns(snapshot: &Snapshot, folder: &Path) {
         ("no-fence-at-checkpoint", 0, ["", ""]),
         ("log", 2, ["", ""]),
         ("log-no-fence", 0, ["", ""]),
+        // A word goes from the log to the disk when the next one is written.
+        ("disk", 1, ["", ""]),
+        ("disk-no-flush", 0, ["", "A"]),
+        ("disk-late", 0, ["", "A"]),
     ] {
         assert_eq!(letters(&report(system, depth)), expected, "{system}, {depth} deep");
     }
     crashes_in_recovery(&report("log-no-fence", 1));
+    let disk = report("disk-no-flush", 1);
+    let in_recovery = &disk.operations[0].findings[0].evidence[0].in_recovery[0];
+    assert_eq!(letters(&disk), ["R", "AR"]);
+    let lost = &in_recovery.lost_blocks;
+    assert!(matches!(lost[..], [BlocksReport { disk: 0, offset: 0, .. }]), "{lost:?}");
     // After the call the kernel takes a lock, which is a fence (R7) unless the kernel has patched it away.
     let mut trace = open_trace(&folder.join("no-fence.trace")).unwrap();
     let (mut has_returned, mut fences) = (false, Vec::new());
@@ -84,6 +93,6 @@ fn crashes_in_recovery(report: &Report) {
         let [finding] = &operation.findings[..] else { panic!("{operation:?}") };
         assert_eq!(finding.letter, 'R');
         let crash = &finding.evidence[0].in_recovery[0];
-        assert!(crash.lost_by == ["fill [one_word]"], "{crash:?}");
+        assert!(crash.lost_by == ["replay [one_word]"], "{crash:?}");
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::report::data::{BlocksReport, LineReport, StoreReport, Totals};
+use crate::report::recovery_data::RecoveryCrashReport;
 use crate::report::{Show, causes_text};
 
 fn strings(words: &[&str]) -> Vec<String> {
@@ -220,8 +221,15 @@ fn helpers_without_a_caller_are_told_apart_by_what_the_recovery_says() {
     let mut block = crash("bad block 3", &[]);
     block.lost_blocks = vec![BlocksReport { disk: 1, offset: 512, len_bytes: 512 }];
     let reports = [test("one", vec![vec![finding('E', vec![block])]])];
-    let expected = strings(&["blocks of disk 1", "the recovery ended with exit code 32", "bad block #"]);
+    let expected = strings(&["writes to disk 1", "the recovery ended with exit code 32", "bad block #"]);
+    assert_eq!(found(&reports), [("E".to_owned(), expected.clone(), 1)]);
+    // Nor do those that a crash of the recovery loses.
+    let lost_blocks = vec![BlocksReport { disk: 1, offset: 0, len_bytes: 512 }];
+    let mut later = crash("bad block 4", &["main"]);
+    later.in_recovery = vec![RecoveryCrashReport { lost_blocks, ..RecoveryCrashReport::default() }];
+    let reports = [test("one", vec![vec![finding('E', vec![later])]])];
     assert_eq!(found(&reports), [("E".to_owned(), expected, 1)]);
+    assert!(causes_text(&reports, Show::default()).contains("has lost:\n      512 bytes at 0x0 of disk 1\n"));
 }
 
 #[test]

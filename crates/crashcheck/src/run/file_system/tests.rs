@@ -110,12 +110,14 @@ fn what_the_kernel_said_before_is_not_about_this_recovery() {
 #[test]
 fn words_of_a_suite_stay_words() {
     let mut system = system();
-    system.options = "a='b'; exit 3 #".to_owned();
+    system.options = "a='b'; exit 3 $TYPE #,log=$PM,data=$DISK".to_owned();
     system.unmount = "printf %s \"$OPTIONS\"".to_owned();
     system.mount = "true".to_owned();
     let folder = tempfile::tempdir().unwrap();
     let done = shell(folder.path()).arg(system.recovery(false)).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&done.stdout), "state\na='b'; exit 3 #,noatime");
+    // Devices are put in, and nothing else.
+    let expected = "state\na='b'; exit 3 $TYPE #,log=/dev/pmem0,data=/dev/nvme0n1,noatime";
+    assert_eq!(String::from_utf8_lossy(&done.stdout), expected);
 }
 
 #[test]
