@@ -6,7 +6,9 @@
 //! A table is two arrays in the kernel's memory: where code begins, as signed 32-bit distances from the
 //! element itself, ascending; and for each what has to be done to get from there to the caller, 6 bytes.
 //! Where tables are, the file of `orc=` says: a line `new` or `old` for the format (from Linux 6.4 on, and
-//! before), then a line for each table: the addresses of both arrays, in hex, and most elements.
+//! before), then a line for each table: the addresses of both arrays, in hex, and most elements. Registers
+//! have got other numbers in between (seen: 6.12 and 7.2), which the tables tell: nearly all of a kernel's
+//! stacks are found by `rsp`.
 //!
 //! Source: Linux, Documentation/arch/x86/orc-unwinder.rst; arch/x86/include/asm/orc_types.h.
 
@@ -22,13 +24,21 @@ const TABLES_MAX: usize = 1024;
 /// Memory is there by pages.
 const PAGE_BYTES: usize = 4096;
 
-/// Registers that the stack of the caller is found by, and where the caller's `rbp` is.
+/// The numbers of what the stack of the caller is found by, and of where the caller's `rbp` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Numbers {
+    previous_sp: u16,
+    bp: u16,
+    sp: u16,
+    bp_indirect: u16,
+    sp_indirect: u16,
+}
+
 const UNDEFINED: u16 = 0;
-const PREVIOUS_SP: u16 = 1;
-const BP: u16 = 4;
-const SP: u16 = 5;
-const BP_INDIRECT: u16 = 8;
-const SP_INDIRECT: u16 = 9;
+const NUMBERS: [Numbers; 2] = [
+    Numbers { previous_sp: 1, bp: 4, sp: 5, bp_indirect: 8, sp_indirect: 9 },
+    Numbers { previous_sp: 8, bp: 4, sp: 3, bp_indirect: 10, sp_indirect: 9 },
+];
 
 /// Where `rbp`, `rip` and `rsp` are in the registers that an interrupt saves (`struct pt_regs`).
 const SAVED_BP: u64 = 32;
@@ -49,8 +59,15 @@ pub(crate) enum OrcError {
 pub(crate) struct Orc {
     is_old: bool,
     places: Vec<(u64, u64, u64)>,
-    /// By their first address; read when the first stack is wanted.
-    tables: OnceLock<Vec<Table>>,
+    /// Read when the first stack is wanted.
+    tables: OnceLock<Tables>,
+}
+
+#[derive(Debug)]
+struct Tables {
+    numbers: Numbers,
+    /// By their first address.
+    tables: Vec<Table>,
 }
 
 #[derive(Debug)]
@@ -130,7 +147,7 @@ impl Orc {
         mut bp: u64,
         read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
     ) -> Stack {
-        let tables = self.tables.get_or_init(|| self.load(read));
+        let Tables { numbers, tables } = self.tables.get_or_init(|| self.load(read));
         let mut word = |address: u64| {
             let mut bytes = [0; 8];
             read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
@@ -140,17 +157,17 @@ impl Orc {
         while let Some(Entry { sp_offset, bp_offset, sp_register, bp_register, frame }) = find(tables, at) {
             let [sp_offset, bp_offset] = [sp_offset, bp_offset].map(|offset| i64::from(offset) as u64);
             let caller_sp = match sp_register {
-                SP => Some(sp.wrapping_add(sp_offset)),
-                BP => Some(bp.wrapping_add(sp_offset)),
-                BP_INDIRECT => word(bp.wrapping_add(sp_offset)),
-                SP_INDIRECT => word(sp).map(|at| at.wrapping_add(sp_offset)),
+                by if by == numbers.sp => Some(sp.wrapping_add(sp_offset)),
+                by if by == numbers.bp => Some(bp.wrapping_add(sp_offset)),
+                by if by == numbers.bp_indirect => word(bp.wrapping_add(sp_offset)),
+                by if by == numbers.sp_indirect => word(sp).map(|at| at.wrapping_add(sp_offset)),
                 _ => None,
             };
             let Some(caller_sp) = caller_sp else { break };
             let caller_bp = match (frame, bp_register) {
                 (Frame::Registers, UNDEFINED) => word(caller_sp.wrapping_add(SAVED_BP)),
-                (_, PREVIOUS_SP) => word(caller_sp.wrapping_add(bp_offset)),
-                (_, BP) => word(bp.wrapping_add(bp_offset)),
+                (_, by) if by == numbers.previous_sp => word(caller_sp.wrapping_add(bp_offset)),
+                (_, by) if by == numbers.bp => word(bp.wrapping_add(bp_offset)),
                 _ => Some(bp),
             };
             let (next, next_sp) = match frame {
@@ -173,7 +190,7 @@ impl Orc {
     }
 
     /// Reads the tables, as far as they are there.
-    fn load(&self, read: &mut dyn FnMut(u64, &mut [u8]) -> bool) -> Vec<Table> {
+    fn load(&self, read: &mut dyn FnMut(u64, &mut [u8]) -> bool) -> Tables {
         let mut bytes = |start: u64, len: u64| {
             let mut bytes = vec![0; len as usize];
             let mut known = 0;
@@ -206,7 +223,10 @@ impl Orc {
         }
         tables.retain(|table| !table.begins.is_empty());
         tables.sort_by_key(|table| table.begins[0]);
-        tables
+        let entries = || tables.iter().flat_map(|table| &table.entries);
+        let by_sp = |numbers: &Numbers| entries().filter(|entry| entry.sp_register == numbers.sp).count();
+        let numbers = NUMBERS.into_iter().max_by_key(by_sp).unwrap_or(NUMBERS[0]);
+        Tables { numbers, tables }
     }
 }
 

@@ -42,28 +42,29 @@ impl Memory {
     }
 }
 
+const OLDER: Numbers = NUMBERS[0];
 /// Flags of a call whose stack is by `rsp`, in the new format.
-const CALL: u16 = 2 << 8 | SP;
-/// The caller's `rbp` is on the stack, too.
-const SAVES_BP: u16 = PREVIOUS_SP << 4;
+const CALL: u16 = 2 << 8 | OLDER.sp;
 
 #[test]
 fn frames_are_found_by_the_tables_alone() {
-    let mut memory = Memory::default();
-    // The first keeps nothing, the second has saved rbp, the third finds its stack by that, the last is the
-    // end.
-    memory.table(&[
-        (0, 8, 0, CALL),
-        (0x100, 32, -16, CALL | SAVES_BP),
-        (0x200, 16, 0, 2 << 8 | BP),
-        (0x300, 0, 0, 1 << 8),
-    ]);
-    let frame = STACK + 80;
-    memory.words(STACK, &[CODE + 0x150, 0, 0, frame, CODE + 0x250]);
-    memory.words(frame + 8, &[CODE + 0x300, 0]);
-    assert_eq!(memory.walk("new", 4, CODE + 7, STACK, 1), [CODE + 0x150, CODE + 0x250, CODE + 0x300]);
-    assert_eq!(memory.walk("new", 1, CODE + 7, STACK, 1), [CODE + 0x150], "of one element");
-    assert_eq!(memory.walk("new", 4, CODE - 1, STACK, 1), [0; 0], "before all code");
+    for Numbers { sp, bp, previous_sp, .. } in NUMBERS {
+        let mut memory = Memory::default();
+        // The first keeps nothing, the second has saved rbp, the third finds its stack by that, the last is
+        // the end.
+        memory.table(&[
+            (0, 8, 0, 2 << 8 | sp),
+            (0x100, 32, -16, 2 << 8 | previous_sp << 4 | sp),
+            (0x200, 16, 0, 2 << 8 | bp),
+            (0x300, 0, 0, 1 << 8),
+        ]);
+        let frame = STACK + 80;
+        memory.words(STACK, &[CODE + 0x150, 0, 0, frame, CODE + 0x250]);
+        memory.words(frame + 8, &[CODE + 0x300, 0]);
+        assert_eq!(memory.walk("new", 4, CODE + 7, STACK, 1), [CODE + 0x150, CODE + 0x250, CODE + 0x300]);
+        assert_eq!(memory.walk("new", 1, CODE + 7, STACK, 1), [CODE + 0x150], "of one element");
+        assert_eq!(memory.walk("new", 4, CODE - 1, STACK, 1), [0; 0], "before all code");
+    }
 }
 
 #[test]
@@ -77,7 +78,7 @@ fn a_call_may_be_the_end_of_its_function() {
 #[test]
 fn an_interrupt_is_passed_and_a_program_is_the_end() {
     let mut memory = Memory::default();
-    memory.table(&[(0, 8, 0, 3 << 8 | SP), (0x100, 8, 0, CALL)]);
+    memory.table(&[(0, 8, 0, 3 << 8 | OLDER.sp), (0x100, 8, 0, CALL)]);
     let mut registers = vec![0; 21];
     registers[SAVED_IP as usize / 8] = CODE + 0x180;
     registers[SAVED_SP as usize / 8] = STACK + 0x400;
@@ -88,8 +89,9 @@ fn an_interrupt_is_passed_and_a_program_is_the_end() {
 
 #[test]
 fn the_older_format_and_stacks_by_memory() {
+    let Numbers { sp, sp_indirect, bp_indirect, .. } = OLDER;
     let mut memory = Memory::default();
-    memory.table(&[(0, 16, 0, SP_INDIRECT), (0x100, -8, 0, BP_INDIRECT), (0x200, 8, 0, 2 << 8 | SP)]);
+    memory.table(&[(0, 16, 0, sp_indirect), (0x100, -8, 0, bp_indirect), (0x200, 8, 0, 2 << 8 | sp)]);
     memory.words(STACK, &[STACK + 0x100, STACK + 0x208]);
     memory.words(STACK + 0x108, &[CODE + 0x110]);
     memory.words(STACK + 0x200, &[CODE + 0x210]);
