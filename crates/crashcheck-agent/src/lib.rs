@@ -4,7 +4,8 @@
 //! static, so that a guest needs one file in an initramfs only, and it also runs natively, so that it can be
 //! tested without a guest.
 //!
-//! [`dump`] prints a tree so that equal trees are equal bytes; [`run`] interprets workloads; [`hypercall`]
+//! [`dump`] prints a tree so that equal trees are equal bytes; [`mod@recover`] mounts, dumps and unmounts what a
+//! crash left; [`run`] interprets workloads; [`hypercall`]
 //! tells the tracer where it is; [`clock`] sets the time; [`serve`] runs commands for
 //! [`protocol`]'s client, outside.
 //!
@@ -20,6 +21,7 @@ pub mod clock;
 pub mod dump;
 pub mod hypercall;
 pub mod protocol;
+pub mod recover;
 pub mod run;
 pub mod seed;
 pub mod serve;

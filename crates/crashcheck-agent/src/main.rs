@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use fastness_agent::clock;
 use fastness_agent::dump::{self, Fields};
 use fastness_agent::hypercall::Hypercall;
+use fastness_agent::recover::{Recovery, recover};
 use fastness_agent::{run, seed, serve};
 use fastness_crashcheck_workload::Workload;
 
@@ -15,9 +16,12 @@ usage: fastness-agent fs-dump DIR [--no-times] [--no-ino] [--no-blocks]
        fastness-agent run FILE [--dir DIR] [--strict]     FILE may be -
        fastness-agent hypercall start|success|fail|checkpoint N
        fastness-agent clock test|recovery                  sets the time: guests only
+       fastness-agent recover DEVICE DIR --type TYPE --options OPTIONS [--write] [--failed SHELL]
+                                                           mounts, prints as fs-dump --no-blocks, writes, unmounts
        fastness-agent serve PORT
        fastness-agent seed                                 random numbers from a constant: guests only
-Exit status: 0; 1 a finding (an entry with an error, a failed operation with --strict); 2 usage; 3 cannot begin.
+Exit status: 0; 1 a finding (an entry with an error, a failed operation with --strict); 2 usage; 3 cannot begin;
+32 cannot be mounted.
 ";
 
 fn main() -> ExitCode {
@@ -32,6 +36,9 @@ fn main() -> ExitCode {
         }),
         ["clock", "test"] => Some(clock::set(clock::TEST_BEGIN_S).map(|()| 0)),
         ["clock", "recovery"] => Some(clock::set(clock::RECOVERY_BEGIN_S).map(|()| 0)),
+        ["recover", device, directory, "--type", kind, "--options", options, rest @ ..] => {
+            recover_one(device, directory, kind, options, rest)
+        }
         ["serve", port] => Some(serve::serve(Path::new(port)).map(|()| 0)),
         ["seed"] => Some(seed::seed().map(|()| 0)),
         ["--help" | "-h"] => Some(io::stdout().write_all(USAGE.as_bytes()).map(|()| 0)),
@@ -67,6 +74,20 @@ fn fs_dump(directory: &str, options: &[&str]) -> Done {
     let dump = dump::dump(Path::new(directory), fields);
     let printed = io::stdout().lock().write_all(dump.text.as_bytes());
     Some(printed.map(|()| u8::from(dump.errors > 0)))
+}
+
+fn recover_one(device: &str, directory: &str, kind: &str, options: &str, rest: &[&str]) -> Done {
+    let (has_write, rest) = match rest {
+        ["--write", rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let failed = match rest {
+        [] => None,
+        ["--failed", shell] => Some(*shell),
+        _ => return None,
+    };
+    let directory = Path::new(directory);
+    Some(recover(&Recovery { device, directory, kind, options, has_write, failed }))
 }
 
 fn run_file(file: &str, options: &[&str]) -> Done {

@@ -20,8 +20,8 @@
 const MAGIC: [u8; 4] = *b"\x7fFAG";
 const HEADER_BYTES: usize = 20;
 
-/// Of this protocol.
-pub const VERSION: u32 = 2;
+/// Of this protocol, and of the commands that its client expects to be there.
+pub const VERSION: u32 = 3;
 /// Before the command line of a request.
 const REQUEST_BYTES: usize = 13;
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fastness_agent::recover::{NOT_MOUNTED, WRITTEN};
 use fastness_crashcheck_workload::{Command, Workload};
 
 use super::analysis::{Analysis, Limits};
@@ -31,12 +32,18 @@ const MESSAGES_BEGIN: &str = "echo '<6>crashcheck: a recovery begins' > /dev/kms
 const MESSAGES: &str = "dmesg | awk '/crashcheck: a recovery begins/ { n = 0; next } \
     $0 ~ ENVIRON[\"MESSAGES\"] { sub(/^[^]]*. /, \"\"); said[n++] = $0 } \
     END { for (i = n > 2 ? n - 2 : 0; i < n; i++) print said[i] }'\n";
-/// Begins what a recovery says of its write, on standard error: the status that it ended with.
-const WRITTEN: &str = "crashcheck: the write ended with ";
 
 /// The device of persistent memory in the guest, and the disk beside it.
 const PM: &str = "/dev/pmem0";
 const DISK: &str = "/dev/nvme0n1";
+
+/// What is done where a suite has no scripts of its own; the agent does it in one process.
+pub(super) const MOUNT: &str = "mount -t $TYPE -o $OPTIONS $PM $M";
+pub(super) const STATE: &str = "fastness-agent fs-dump $M --no-blocks";
+pub(super) const WRITE: &str = "echo written > $M/after-recovery && sync";
+pub(super) const UNMOUNT: &str = "umount $M";
+/// What the built-in suite has for a file system on a disk beside persistent memory.
+const MOUNT_DISK: &str = "mount -t $TYPE -o $OPTIONS $DISK $M";
 
 /// A file system under test; shell, with `$PM` for the device, `$DISK` for an NVMe disk beside it, `$M` for
 /// where it is mounted, `$TYPE`, and `$OPTIONS`.
@@ -124,19 +131,37 @@ impl FileSystem {
     fn recovery(&self, has_write: bool) -> String {
         let FileSystem { mount, state, write, unmount, messages, .. } = self;
         let mut script = self.prefix(",noatime");
+        let mut failed = String::new();
         if !messages.is_empty() {
             script += MESSAGES_BEGIN;
+            failed = format!("export MESSAGES={}\n{MESSAGES}", quoted(messages));
         }
-        script += &format!("(set -e\n{mount}\n)\n[ $? -eq 0 ] || {{\n");
-        if !messages.is_empty() {
-            script += &format!("export MESSAGES={}\n{MESSAGES}", quoted(messages));
+        failed += &format!("exit {NOT_MOUNTED}\n");
+        if let Some(device) = self.device_of_defaults(has_write) {
+            let write = if has_write { " --write" } else { "" };
+            let options =
+                format!("--type \"$TYPE\" --options \"$OPTIONS\"{write} --failed {}", quoted(&failed));
+            return script + &format!("exec fastness-agent recover {device} $M {options}\n");
         }
-        script += &format!("exit 32\n}}\n(set -e\n{state}\n)\nstatus=$?\n");
+        script +=
+            &format!("(set -e\n{mount}\n)\n[ $? -eq 0 ] || {{\n{failed}}}\n(set -e\n{state}\n)\nstatus=$?\n");
         if has_write {
             script += &format!("[ $status -ne 0 ] || {{\n(set -e\n{write}\n) > /dev/null\nstatus=$?\n");
             script += &format!("echo \"{WRITTEN}$status\" >&2\n}}\n");
         }
         script + &format!("(set -e\n{unmount}\n) && exit $status\n")
+    }
+
+    /// What is mounted, if nothing of a recovery is a script of the suite's own.
+    fn device_of_defaults(&self, has_write: bool) -> Option<&'static str> {
+        let device = match &*self.mount {
+            MOUNT => "$PM",
+            MOUNT_DISK => "$DISK",
+            _ => return None,
+        };
+        let is_default =
+            self.state == STATE && self.unmount == UNMOUNT && (!has_write || self.write == WRITE);
+        is_default.then_some(device)
     }
 }
 

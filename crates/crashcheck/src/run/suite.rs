@@ -13,7 +13,7 @@ use fastness_crashcheck_workload::jlang::TEXT_BYTES_MAX;
 use serde::Deserialize;
 
 use super::config::{is_plain, parse_toml};
-use super::file_system::{FileSystem, FileTest, Work};
+use super::file_system::{FileSystem, FileTest, MOUNT, STATE, UNMOUNT, WRITE, Work};
 use crate::error::{CheckError, Result, make_dir};
 use crate::size::size_of;
 
@@ -206,12 +206,12 @@ fn system(name: &str, all: &BTreeMap<String, SystemText>) -> Result<FileSystem, 
         disk_bytes: disk,
         make: script("make", own.make, base.make, None)?,
         options: script("options", own.options, base.options, Some("rw"))?,
-        mount: script("mount", own.mount, base.mount, Some("mount -t $TYPE -o $OPTIONS $PM $M"))?,
+        mount: script("mount", own.mount, base.mount, Some(MOUNT))?,
         settle: script("settle", settle, None, Some(if is_synchronous { "true" } else { "sync" }))?,
         is_synchronous,
-        state: script("state", own.state, base.state, Some("fastness-agent fs-dump $M --no-blocks"))?,
-        write: script("write", own.write, base.write, Some("echo written > $M/after-recovery && sync"))?,
-        unmount: script("unmount", own.unmount, base.unmount, Some("umount $M"))?,
+        state: script("state", own.state, base.state, Some(STATE))?,
+        write: script("write", own.write, base.write, Some(WRITE))?,
+        unmount: script("unmount", own.unmount, base.unmount, Some(UNMOUNT))?,
         messages: script("messages", own.messages, base.messages, Some(""))?,
     })
 }

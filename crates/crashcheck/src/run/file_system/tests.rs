@@ -52,6 +52,35 @@ fn a_recovery_mounts_prints_writes_and_unmounts() {
 }
 
 #[test]
+fn a_recovery_without_scripts_of_its_own_is_one_process() {
+    let said = |system: &FileSystem, has_write| {
+        let folder = tempfile::tempdir().unwrap();
+        let done = shell(folder.path()).arg(system.recovery(has_write)).output().unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let mut systems = Suite::built_in().unwrap().systems;
+    let mut system = |name: &str| FileSystem { messages: String::new(), ..systems.remove(name).unwrap() };
+    let dax = system("ext4-dax");
+    let options = "--type ext4 --options dax=always,noatime";
+    assert_eq!(said(&dax, true), format!("recover /dev/pmem0 /mnt {options} --write --failed exit 32\n\n"));
+    assert_eq!(said(&dax, false), format!("recover /dev/pmem0 /mnt {options} --failed exit 32\n\n"));
+    let disk = FileSystem { disk_bytes: None, ..system("ext4-journal-on-pm") };
+    assert!(
+        said(&disk, true).starts_with("recover /dev/nvme0n1 /mnt --type ext4 --options rw,noatime --write")
+    );
+    // Its own write matters only where it is written to.
+    let own = FileSystem { write: "true".to_owned(), ..dax.clone() };
+    assert!(!own.recovery(true).contains("recover") && own.recovery(false).contains("recover"));
+    for own in [
+        FileSystem { mount: "true".to_owned(), ..dax.clone() },
+        FileSystem { state: "true".to_owned(), ..dax.clone() },
+        FileSystem { unmount: "true".to_owned(), ..dax.clone() },
+    ] {
+        assert!(!own.recovery(false).contains("recover"), "{own:?}");
+    }
+}
+
+#[test]
 fn a_state_that_was_not_shown_is_not_written_to() {
     let mut system = system();
     system.mount = "true".to_owned();

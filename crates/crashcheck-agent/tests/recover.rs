@@ -1,0 +1,62 @@
+//! `fastness-agent recover`, with tmpfs in the place of what a crash left. As root alone.
+
+use std::process::{Command, Output};
+
+fn recover(directory: &std::path::Path, kind: &str, more: &[&str]) -> Output {
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_fastness-agent"));
+    agent.args(["recover", "none"]).arg(directory).args(["--type", kind, "--options", "size=1m,noatime"]);
+    agent.args(more).output().unwrap()
+}
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("SKIPPED: only root mounts");
+    }
+    is_root
+}
+
+#[test]
+fn what_is_mounted_is_shown_written_to_and_unmounted() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let shown = recover(folder.path(), "tmpfs", &[]);
+    let [out, err] = [&shown.stdout, &shown.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert_eq!((shown.status.code(), &*err), (Some(0), ""));
+    assert!(out.starts_with("{\n  \"/\": {") && !out.contains("blocks"), "{out}");
+    let written = recover(folder.path(), "tmpfs", &["--write"]);
+    assert_eq!(String::from_utf8_lossy(&written.stderr), "crashcheck: the write ended with 0\n");
+    assert!(written.status.success() && !String::from_utf8_lossy(&written.stdout).contains("after"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it is not mounted any more");
+}
+
+#[test]
+fn a_write_that_fails_is_told_by_the_status() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_fastness-agent"));
+    agent.args(["recover", "none"]).arg(folder.path());
+    let written = agent.args(["--type", "tmpfs", "--options", "ro,size=1m", "--write"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&written.stderr), "crashcheck: the write ended with 1\n");
+    assert_eq!(written.status.code(), Some(1));
+    assert!(written.stdout.starts_with(b"{"));
+}
+
+#[test]
+fn what_cannot_be_mounted_is_told_as_mount_does() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let said = format!("mount: mounting none on {} failed: No such device\n", folder.path().display());
+    let failed = recover(folder.path(), "no-such-kind", &["--write"]);
+    assert_eq!((failed.status.code(), failed.stdout.len()), (Some(32), 0));
+    assert_eq!(String::from_utf8_lossy(&failed.stderr), said);
+    let failed = recover(folder.path(), "no-such-kind", &["--failed", "echo why; exit 5"]);
+    assert_eq!((failed.status.code(), &failed.stdout[..]), (Some(5), &b"why\n"[..]));
+    assert_eq!(String::from_utf8_lossy(&failed.stderr), said);
+}
