@@ -20,6 +20,7 @@
 pub mod clock;
 pub mod dump;
 pub mod hypercall;
+mod kernel_log;
 pub mod protocol;
 pub mod recover;
 pub mod run;

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::dump::{Fields, dump};
+use crate::kernel_log::KernelLog;
 
 /// Begins what a recovery says of its write, on standard error: the status that it ended with.
 pub const WRITTEN: &str = "crashcheck: the write ended with ";
@@ -32,7 +33,8 @@ pub struct Recovery<'a> {
     pub options: &'a str,
     /// It is written to afterwards.
     pub has_write: bool,
-    /// Shell in place of this process, if it cannot be mounted: says why.
+    /// Shell in place of this process, if it cannot be mounted. Its input is what the kernel has said
+    /// meanwhile.
     pub failed: Option<&'a str>,
 }
 
@@ -43,11 +45,15 @@ pub struct Recovery<'a> {
 /// Standard output cannot be written, or the shell not be started.
 pub fn recover(recovery: &Recovery<'_>) -> io::Result<u8> {
     let mut stderr = io::stderr().lock();
+    let log = recovery.failed.and_then(|_| KernelLog::from_now());
     if let Err(error) = mount_as_mount_does(recovery, &mut stderr) {
         let Recovery { device, directory, .. } = recovery;
         writeln!(stderr, "mount: mounting {device} on {} failed: {}", directory.display(), text(error))?;
         let Some(failed) = recovery.failed else { return Ok(NOT_MOUNTED) };
-        return Err(Command::new("sh").arg("-c").arg(failed).exec());
+        let (input, mut said) = io::pipe()?;
+        said.write_all(&log.map(KernelLog::text).unwrap_or_default())?;
+        drop(said);
+        return Err(Command::new("sh").arg("-c").arg(failed).stdin(input).exec());
     }
     let shown = dump(recovery.directory, Fields { blocks: false, ..Fields::default() });
     io::stdout().lock().write_all(shown.text.as_bytes())?;

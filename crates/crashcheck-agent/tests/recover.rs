@@ -60,3 +60,25 @@ fn what_cannot_be_mounted_is_told_as_mount_does() {
     assert_eq!((failed.status.code(), &failed.stdout[..]), (Some(5), &b"why\n"[..]));
     assert_eq!(String::from_utf8_lossy(&failed.stderr), said);
 }
+
+/// What the kernel has said before is not about this mount.
+#[test]
+fn what_the_kernel_says_meanwhile_is_the_input_of_the_shell() {
+    if !is_root() {
+        return;
+    }
+    let say = |line: &str| std::fs::write("/dev/kmsg", line).is_ok();
+    if !say("fastness-agent: a test begins") {
+        println!("SKIPPED: /dev/kmsg cannot be written to");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let failed =
+        recover(folder.path(), "no-such-kind", &["--failed", "grep -c 'fastness-agent: a test begins'"]);
+    assert_eq!(String::from_utf8_lossy(&failed.stdout), "0\n");
+    // The kernel names an option that it does not know.
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_fastness-agent"));
+    agent.args(["recover", "none"]).arg(folder.path()).args(["--type", "tmpfs", "--options", "no-such=1"]);
+    let failed = agent.args(["--failed", "cat"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&failed.stdout).contains("no-such"), "{failed:?}");
+}

@@ -57,9 +57,9 @@ impl<'a> Guests<'a> {
     /// What the script, which leaves nothing mounted, says of an image of PM and images of disks in whole
     /// blocks of 512 bytes. The files stay as they are.
     ///
-    /// A guest that has seen an image on which it does not succeed sees another only after it has recovered,
-    /// as before, one that is known to be good. What it says of such an image counts if it says the same once
-    /// more then, or it is known from another image; otherwise a fresh guest is asked.
+    /// What a guest says of an image on which it does not succeed counts if it says the same once more, or that
+    /// is known from another image, and if it then recovers, as before, one that is known to be good. Otherwise
+    /// a fresh guest is asked.
     ///
     /// # Errors
     /// Those of [`Snapshot::restore`] and [`Guest::command`]: a panic while an image is mounted is one.
@@ -69,7 +69,7 @@ impl<'a> Guests<'a> {
             && let Ok(output) = warm.recover(script, timeout, pm, disks)?
             && (output.is_success() || self.is_so(&mut warm, script, timeout, (pm, disks), &output)?)
         {
-            self.put(warm, script, timeout, &output);
+            self.put(warm);
             return Ok(output);
         }
         let mut own_disks = Disks::new(self.snapshot, len_bytes)?;
@@ -78,12 +78,18 @@ impl<'a> Guests<'a> {
         let mut fresh = Warm { guest: self.snapshot.restore(&restore)?, disks: own_disks, seen: 1 };
         let output = fresh.guest.recover(script, timeout)?;
         if self.images_per_guest > 1 {
-            if output.is_success() {
+            let is_well = if output.is_success() {
                 self.failures.note_good(&self.snapshot.config().folder, script, pm, disks, &output)?;
-            } else if !output.timed_out {
+                true
+            } else if output.timed_out {
+                false
+            } else {
                 self.failures.note(script, &output);
+                self.is_well(&mut fresh, script, timeout)
+            };
+            if is_well {
+                self.put(fresh);
             }
-            self.put(fresh, script, timeout, &output);
         }
         Ok(output)
     }
@@ -98,15 +104,15 @@ impl<'a> Guests<'a> {
         found.map(|index| idle.swap_remove(index))
     }
 
-    /// Keeps a guest after its last image, of which the script said `last`, if it is as good as before.
-    fn put(&self, mut warm: Warm, script: &str, timeout: Duration, last: &Output) {
-        let is_well = last.is_success() || !last.timed_out && self.is_well(&mut warm, script, timeout);
-        if is_well && warm.seen < self.images_per_guest {
+    /// Keeps a guest that is as good as before.
+    fn put(&self, warm: Warm) {
+        if warm.seen < self.images_per_guest {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(warm);
         }
     }
 
-    /// Whether what a guest says of an image, on which the script has failed, is due to the image.
+    /// Whether what a guest says of an image, on which the script has failed, is due to the image; then the
+    /// guest is as good as before.
     fn is_so(
         &self,
         warm: &mut Warm,
@@ -115,17 +121,16 @@ impl<'a> Guests<'a> {
         (pm, disks): (&Path, &[PathBuf]),
         failed: &Output,
     ) -> Result<bool> {
-        if failed.timed_out || self.failures.is_known(script, failed) {
-            return Ok(!failed.timed_out);
-        }
-        if !self.is_well(warm, script, timeout) {
+        if failed.timed_out {
             return Ok(false);
         }
-        let is_same = matches!(warm.recover(script, timeout, pm, disks)?, Ok(again) if again == *failed);
-        if is_same {
+        let is_same = self.failures.is_known(script, failed)
+            || matches!(warm.recover(script, timeout, pm, disks)?, Ok(again) if again == *failed);
+        let is_so = is_same && self.is_well(warm, script, timeout);
+        if is_so {
             self.failures.note(script, failed);
         }
-        Ok(is_same)
+        Ok(is_so)
     }
 
     /// Whether a guest recovers an image that is known to be good.

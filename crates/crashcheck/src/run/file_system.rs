@@ -32,6 +32,10 @@ const MESSAGES_BEGIN: &str = "echo '<6>crashcheck: a recovery begins' > /dev/kms
 const MESSAGES: &str = "dmesg | awk '/crashcheck: a recovery begins/ { n = 0; next } \
     $0 ~ ENVIRON[\"MESSAGES\"] { sub(/^[^]]*. /, \"\"); said[n++] = $0 } \
     END { for (i = n > 2 ? n - 2 : 0; i < n; i++) print said[i] }'\n";
+/// The same of the input, in place of the shell: the exit status is that of what cannot be mounted.
+const MESSAGES_GIVEN: &str = "exec awk '$0 ~ ENVIRON[\"MESSAGES\"] { said[n++] = $0 } \
+    END { for (i = n > 2 ? n - 2 : 0; i < n; i++) print said[i]; exit 32 }'\n";
+const _: () = assert!(NOT_MOUNTED == 32);
 
 /// The device of persistent memory in the guest, and the disk beside it.
 const PM: &str = "/dev/pmem0";
@@ -131,20 +135,21 @@ impl FileSystem {
     fn recovery(&self, has_write: bool) -> String {
         let FileSystem { mount, state, write, unmount, messages, .. } = self;
         let mut script = self.prefix(",noatime");
-        let mut failed = String::new();
-        if !messages.is_empty() {
-            script += MESSAGES_BEGIN;
-            failed = format!("export MESSAGES={}\n{MESSAGES}", quoted(messages));
-        }
-        failed += &format!("exit {NOT_MOUNTED}\n");
+        let export = format!("export MESSAGES={}\n", quoted(messages));
+        let has_messages = !messages.is_empty();
         if let Some(device) = self.device_of_defaults(has_write) {
             let write = if has_write { " --write" } else { "" };
+            let failed = if has_messages { export + MESSAGES_GIVEN } else { format!("exit {NOT_MOUNTED}\n") };
             let options =
                 format!("--type \"$TYPE\" --options \"$OPTIONS\"{write} --failed {}", quoted(&failed));
             return script + &format!("exec fastness-agent recover {device} $M {options}\n");
         }
-        script +=
-            &format!("(set -e\n{mount}\n)\n[ $? -eq 0 ] || {{\n{failed}}}\n(set -e\n{state}\n)\nstatus=$?\n");
+        if has_messages {
+            script += MESSAGES_BEGIN;
+        }
+        let failed = if has_messages { export + MESSAGES } else { String::new() };
+        script += &format!("(set -e\n{mount}\n)\n[ $? -eq 0 ] || {{\n{failed}exit {NOT_MOUNTED}\n}}\n");
+        script += &format!("(set -e\n{state}\n)\nstatus=$?\n");
         if has_write {
             script += &format!("[ $status -ne 0 ] || {{\n(set -e\n{write}\n) > /dev/null\nstatus=$?\n");
             script += &format!("echo \"{WRITTEN}$status\" >&2\n}}\n");

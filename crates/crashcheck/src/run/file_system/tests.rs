@@ -1,4 +1,5 @@
-use std::process::Command;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use super::*;
 use crate::run::Suite;
@@ -78,6 +79,22 @@ fn a_recovery_without_scripts_of_its_own_is_one_process() {
     ] {
         assert!(!own.recovery(false).contains("recover"), "{own:?}");
     }
+}
+
+#[test]
+fn of_what_the_kernel_said_in_a_recovery_the_last_two_that_match_are_told() {
+    let said = |text: &str| {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(MESSAGES_GIVEN).env("MESSAGES", "EXT4-fs|JBD2[:]");
+        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let done = shell.wait_with_output().unwrap();
+        assert_eq!(done.status.code(), Some(i32::from(NOT_MOUNTED)));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    assert_eq!(said("JBD2: a\nEXT4-fs: b [x] c\nother\nJBD2: d\n"), "EXT4-fs: b [x] c\nJBD2: d\n");
+    assert_eq!(said("other\nJBD2: d\n"), "JBD2: d\n");
+    assert_eq!(said(""), "");
 }
 
 #[test]
