@@ -1,8 +1,8 @@
-//! A recovery in one process: mounts, dumps, writes, unmounts, as a suite without scripts of its own wants it.
+//! A recovery in one process: mounts, dumps, writes, unmounts, as a suite without scripts of its own wants.
 //!
-//! Motivation: in an emulated guest each process costs as much as the mount of a small file system, since every
-//! change of the address space empties QEMU's table of addresses. With a program for each step, a recovery was
-//! mostly processes.
+//! Motivation: in an emulated guest each process costs as much as the mount of a small file system, since
+//! every change of the address space empties QEMU's table of addresses. With a program for each step, a
+//! recovery was mostly processes.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -38,8 +38,8 @@ pub struct Recovery<'a> {
     pub failed: Option<&'a str>,
 }
 
-/// Recovers; the state goes to standard output, what went wrong to standard error. Returns the exit status: 0,
-/// [`NOT_MOUNTED`], or 1 if the dump has errors, or the write or the unmount fails.
+/// Recovers; the state goes to standard output, what went wrong to standard error. Returns the exit status:
+/// 0, [`NOT_MOUNTED`], or 1 if the dump has errors, or the write or the unmount fails.
 ///
 /// # Errors
 /// Standard output cannot be written, or the shell not be started.

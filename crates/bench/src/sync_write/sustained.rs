@@ -32,7 +32,7 @@ pub(super) fn rows(site: &Site, options: Options) -> Result<Vec<Row>> {
     let stack = Stack::new(site, "sustained", &plan)?;
     let before = anonymous_bytes()?;
     let is_done = AtomicBool::new(false);
-    let length = Duration::from_secs(if options.quick { 5 } else { 60 });
+    let length = Duration::from_secs(if options.quick { 4 } else { 60 });
     let since = Instant::now();
     let (seen, peak) = std::thread::scope(|scope| {
         let spawn = |index: usize| {

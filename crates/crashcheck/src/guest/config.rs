@@ -116,7 +116,9 @@ impl GuestConfig {
         let ram_mib = self.ram_bytes / MIB;
         let memory = format!("memory-backend-file,id=ram,size={ram_mib}M,mem-path=ram,share=on");
         let mut arguments: Vec<OsString> = [
-            "-nodefaults -no-user-config -display none -no-reboot -S -M q35,memory-backend=ram -cpu max -smp 1 -accel tcg",
+            "-nodefaults -no-user-config -display none -no-reboot -S -M q35,memory-backend=ram -smp 1 -accel tcg",
+            // Their random numbers are this machine's, and the kernel mixes them into its own.
+            "-cpu max,-rdrand,-rdseed",
             "-serial file:console -qmp unix:qmp,server=on,wait=off -device virtio-serial-pci",
             "-chardev socket,id=agent,path=agent,server=on,wait=off -device virtserialport,chardev=agent,name=agent",
             // Slots for drives that are plugged in afterwards.

@@ -6,8 +6,8 @@
 //!
 //! So two things are kept. One image that a fresh guest has recovered: a guest that has failed recovers it,
 //! too, before it sees another image. And what was said of images that failed, by fresh guests, or twice by
-//! one that has recovered the good image since: a guest that says the very same of another image does not have
-//! to say it twice.
+//! one that has recovered the good image since: a guest that says the very same of another image does not
+//! have to say it twice.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

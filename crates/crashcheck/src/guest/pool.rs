@@ -57,9 +57,9 @@ impl<'a> Guests<'a> {
     /// What the script, which leaves nothing mounted, says of an image of PM and images of disks in whole
     /// blocks of 512 bytes. The files stay as they are.
     ///
-    /// What a guest says of an image on which it does not succeed counts if it says the same once more, or that
-    /// is known from another image, and if it then recovers, as before, one that is known to be good. Otherwise
-    /// a fresh guest is asked.
+    /// What a guest says of an image on which it does not succeed counts if it says the same once more, or
+    /// that is known from another image, and if it then recovers, as before, one that is known to be good.
+    /// Otherwise a fresh guest is asked.
     ///
     /// # Errors
     /// Those of [`Snapshot::restore`] and [`Guest::command`]: a panic while an image is mounted is one.

@@ -83,7 +83,8 @@ pub struct RecoveryCrashReport {
     pub after: Option<String>,
     /// The places of all stores that are lost.
     pub lost_by: Vec<String>,
-    /// Number of lines of PM and blocks of disks that the image lacks, if those below are enough for the state.
+    /// Number of lines of PM and blocks of disks that the image lacks, if those below are enough for
+    /// the state.
     pub is_enough_of: Option<usize>,
     /// Lines of which something was lost.
     pub lost: Vec<LineReport>,
