@@ -102,9 +102,12 @@ impl GuestConfig {
     /// what makes processes slow in software emulation is off. With one CPU a kernel would patch its LOCK
     /// prefixes away, which are fences on any machine with more.
     pub(super) fn command_line(&self) -> String {
+        // For the guest's init. A kernel draws a new key for its random numbers after half of its uptime, and
+        // from two minutes on once in one: then rarely during a test.
+        let idle = if self.repeatable { "CRASH_GUEST_IDLE_S=130 " } else { "" };
         format!(
             "console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr mitigations=off tsc=reliable noreplace-smp random.trust_cpu=off \
-             init_on_alloc=0 no5lvl lsm= audit=0 cgroup_disable=memory printk.devkmsg=on memmap={}M!{}M {}",
+             init_on_alloc=0 no5lvl lsm= audit=0 cgroup_disable=memory printk.devkmsg=on memmap={}M!{}M {idle}{}",
             self.pm_bytes / MIB,
             PM_START / MIB,
             self.kernel_arguments
