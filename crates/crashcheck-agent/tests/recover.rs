@@ -1,5 +1,7 @@
 //! `fastness-agent recover`, with tmpfs in the place of what a crash left. As root alone.
 
+#![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
+
 use std::process::{Command, Output};
 
 fn recover(directory: &std::path::Path, kind: &str, more: &[&str]) -> Output {
