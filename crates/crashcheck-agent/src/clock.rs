@@ -8,13 +8,17 @@
 //! Both instants are before 2038, where times of 32 bits end.
 
 use std::io;
+use std::thread::sleep;
+use std::time::Duration;
 
-use rustix::time::{ClockId, Timespec, clock_settime};
+use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
 
 /// 2020-01-01 00:00:00 UTC, in seconds since 1970: when a test begins.
 pub const TEST_BEGIN_S: i64 = 1_577_836_800;
 /// 2037-01-01 00:00:00 UTC, in seconds since 1970: when a recovery begins.
 pub const RECOVERY_BEGIN_S: i64 = 2_114_380_800;
+/// A test begins at a multiple of this, of the time since the guest has booted.
+const STEP_MS: u64 = 100;
 /// More than a recovery can take. Times after that were not written by one: a damaged file system may show
 /// any.
 const RECOVERY_MAX_S: i64 = 86_400;
@@ -22,6 +26,20 @@ const RECOVERY_MAX_S: i64 = 86_400;
 /// Whether a clock that was set for a recovery has written this time.
 pub fn is_of_recovery(seconds: i64) -> bool {
     (RECOVERY_BEGIN_S..RECOVERY_BEGIN_S + RECOVERY_MAX_S).contains(&seconds)
+}
+
+/// Begins a test: waits for the next tenth of a second since the guest has booted, and sets the clock. A
+/// restored guest has its first command sooner or later; where time is instructions, the timer's ticks come
+/// at the same instructions of each run from here on.
+///
+/// # Errors
+/// Those of [`set`].
+pub fn begin_test() -> io::Result<()> {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
+    let now = Duration::new(tv_sec as u64, tv_nsec as u32);
+    let next = Duration::from_millis((now.as_millis() as u64 / STEP_MS + 1) * STEP_MS);
+    sleep(next - now);
+    set(TEST_BEGIN_S)
 }
 
 /// Sets the clock of the machine, in seconds since 1970.

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
             hypercall.issue();
             Ok(0)
         }),
-        ["clock", "test"] => Some(clock::set(clock::TEST_BEGIN_S).map(|()| 0)),
+        ["clock", "test"] => Some(clock::begin_test().map(|()| 0)),
         ["clock", "recovery"] => Some(clock::set(clock::RECOVERY_BEGIN_S).map(|()| 0)),
         ["recover", device, directory, "--type", kind, "--options", options, rest @ ..] => {
             recover_one(device, directory, kind, options, rest)
