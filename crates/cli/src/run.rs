@@ -91,12 +91,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
     })?;
     let ended =
         inherited.start(&args.command, &preload).and_then(|program| signals.wait(program, &args.command[0]));
-    service.unmount_when_unused(|| {
+    let is_in_use = || {
         note(
             "fastness: the program has ended; what it started, or another `fastness run`, still uses the \
              directory; Ctrl-C ends that",
         );
-    })?;
+    };
+    service.unmount_when_unused(is_in_use, || false)?;
     drop(signals);
     let (flushed, code) = (service.end(), ended?);
     flushed?;

@@ -155,8 +155,8 @@ fn mounted(options: &str) -> Option<Mounted> {
 
 impl Mounted {
     fn end(&mut self) {
-        let unmounted = Command::new("umount").arg(self.bench.path("at")).status().unwrap();
-        assert!(unmounted.success() && self.server.wait().unwrap().success());
+        self.bench.unmount_by_tool("at");
+        assert!(self.server.wait().unwrap().success());
     }
 }
 

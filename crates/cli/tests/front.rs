@@ -28,7 +28,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::Bench;
@@ -101,17 +101,20 @@ impl Mounted {
     }
 
     /// It is unmounted and ends. A program that another test is about to start may have a file open for a
-    /// moment: then the server goes on, and is asked again.
+    /// moment.
     pub fn interrupted(&mut self) -> Output {
-        loop {
-            self.signal(Signal::INT);
-            for _ in 0..2000 {
-                if self.server().try_wait().unwrap().is_some() {
-                    return self.ended();
-                }
-                sleep(Duration::from_millis(10));
-            }
+        self.signal(Signal::INT);
+        self.ended_soon()
+    }
+
+    /// As [`Self::ended`], for a server that should not take long.
+    pub fn ended_soon(&mut self) -> Output {
+        let begun = Instant::now();
+        while self.server().try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < Duration::from_mins(1), "it does not end");
+            sleep(Duration::from_millis(10));
         }
+        self.ended()
     }
 
     /// How it ended, and what it said.

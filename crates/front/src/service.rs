@@ -167,8 +167,8 @@ impl Service {
         &self.mount_point
     }
 
-    /// Unmounts it on SIGINT and SIGTERM; `tell` hears why it could not. The second signal that finds it in
-    /// use detaches it: programs in it get errors.
+    /// Unmounts it after SIGINT or SIGTERM, as soon as no file of it is in use; `tell` hears if that is not
+    /// at once, and why it cannot be done. Another signal detaches it: programs in it get errors.
     ///
     /// # Errors
     /// Signals cannot be handled.
@@ -180,11 +180,15 @@ impl Service {
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(fail)?;
         let service = Arc::downgrade(self);
         let wait = move || {
-            for (count, _) in signals.forever().enumerate() {
+            while signals.forever().next().is_some() {
                 let Some(service) = service.upgrade() else { return };
-                match service.unmount(count > 0) {
-                    Ok(true) => return,
-                    Ok(false) => tell("the mount is in use; once more detaches it from under its users"),
+                let is_in_use = || {
+                    tell(
+                        "the mount is in use, and ends with that; once more detaches it from under its users",
+                    );
+                };
+                match service.unmount_when_unused(is_in_use, || signals.pending().next().is_some()) {
+                    Ok(()) => return,
                     Err(error) => tell(&chain(&error)),
                 }
             }
@@ -211,14 +215,19 @@ impl Service {
         }
     }
 
-    /// Unmounts it as soon as no file of it is in use; `tell` is called if that is not at once.
+    /// Unmounts it as soon as no file of it is in use, or as soon as `is_forced` says so; `tell` is called if
+    /// that is not at once.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn unmount_when_unused(&self, tell: impl FnOnce()) -> Result<(), FrontError> {
+    pub fn unmount_when_unused(
+        &self,
+        tell: impl FnOnce(),
+        mut is_forced: impl FnMut() -> bool,
+    ) -> Result<(), FrontError> {
         let begun = Instant::now();
         let mut tell = Some(tell);
-        while !self.unmount(false)? {
+        while !self.unmount(is_forced())? {
             if begun.elapsed() > PATIENCE_WITH_USERS
                 && let Some(tell) = tell.take()
             {

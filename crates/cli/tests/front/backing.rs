@@ -135,17 +135,13 @@ fn changes_past_the_mount_are_seen_once_names_are_looked_up_again() {
     fs::remove_file(files.below("removed")).unwrap();
     assert_eq!(fs::read(files.at("made")).unwrap(), b"past it");
     assert_eq!(fs::read(files.at("other")).unwrap(), b"by the cache");
-    files.signal(Signal::INT);
-    assert!(files.ended().status.success());
+    assert!(files.interrupted().status.success());
     assert_eq!(fs::read(files.below("other")).unwrap(), b"by the cache");
     assert!(!files.below("removed").exists() && !files.below("renamed").exists());
 }
 
-#[test]
-fn a_mount_in_use_stays_until_it_is_asked_for_twice() {
-    let Some(mut files) = mounted() else { return };
-    let file = File::create(files.at("a")).unwrap();
-    file.write_all_at(b"text", 0).unwrap();
+/// It is to be unmounted, and says that it is in use.
+fn interrupted_in_use(files: &mut Mounted) {
     files.signal(Signal::INT);
     let mut stderr = files.server().stderr.take().unwrap();
     let mut said = String::new();
@@ -154,12 +150,33 @@ fn a_mount_in_use_stays_until_it_is_asked_for_twice() {
         assert_eq!(std::io::Read::read(&mut stderr, &mut byte).unwrap(), 1, "{said}");
         said.push(char::from(byte[0]));
     }
+    files.server().stderr = Some(stderr);
+}
+
+#[test]
+fn a_mount_in_use_stays_until_it_is_asked_for_twice() {
+    let Some(mut files) = mounted() else { return };
+    let file = File::create(files.at("a")).unwrap();
+    file.write_all_at(b"text", 0).unwrap();
+    interrupted_in_use(&mut files);
     file.write_all_at(b"more", 4).unwrap();
     files.signal(Signal::TERM);
-    let ended = files.ended();
+    let ended = files.ended_soon();
     assert!(ended.status.success(), "{ended:?}");
     assert!(file.write_all_at(b"late", 8).is_err());
     assert_eq!(fs::read(files.below("a")).unwrap(), b"textmore");
+}
+
+#[test]
+fn a_mount_in_use_ends_with_its_last_user() {
+    let Some(mut files) = mounted() else { return };
+    let file = File::create(files.at("a")).unwrap();
+    interrupted_in_use(&mut files);
+    file.write_all_at(b"late", 0).unwrap();
+    drop(file);
+    let ended = files.ended_soon();
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(fs::read(files.below("a")).unwrap(), b"late");
 }
 
 /// Nobody writes the rest of a page of a mapping.

@@ -89,7 +89,7 @@ fn the_mount_of_a_server_that_died_says_so_and_is_replaced() {
 fn what_was_unmounted_from_outside_is_not_listed_and_can_be_mounted_again() {
     let Some(files) = mounted("") else { return };
     fs::write(files.path("a"), "text").unwrap();
-    assert!(std::process::Command::new("umount").arg(&files.at).status().unwrap().success());
+    files.bench.unmount_by_tool("at");
     let served = &files.bench.json("status tank")[0]["served"];
     assert_eq!(served.as_array().unwrap().len(), 0, "{served}");
     files.bench.ok("fs mount tank/home at");

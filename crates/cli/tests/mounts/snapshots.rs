@@ -74,7 +74,7 @@ fn a_snapshot_is_mounted_read_only_and_again_after_an_import() {
     files.bench.ok("pool import tank");
     assert_eq!(files_in(&at), then);
     assert_eq!(fs::read(files.path("open")).unwrap(), b"begun and ended");
-    files.bench.ok("fs unmount tank/home@s");
+    files.bench.unmount("tank/home@s");
     assert!(files.bench.fails("dataset destroy tank/home", 3).contains("snapshots"));
     assert_eq!(files.bench.ok("dataset destroy tank/home@s -n").lines().count(), 2);
     files.bench.ok("dataset destroy tank/home@s");
@@ -96,7 +96,7 @@ fn a_file_system_goes_back_when_it_is_not_mounted() {
     fs::remove_file(files.path("b")).unwrap();
     fs::write(files.path("new"), vec![2; 300_000]).unwrap();
     assert!(files.bench.fails("fs rollback tank/home@s -r", 4).contains("fs unmount tank/home"));
-    files.bench.ok("fs unmount tank/home");
+    files.bench.unmount("tank/home");
     let newer = files.bench.fails("fs rollback tank/home@s", 3);
     assert!(newer.contains("--recursive") && newer.contains("tank/home@t"), "{newer}");
     files.bench.ok("fs rollback tank/home@s -r");
@@ -146,7 +146,7 @@ fn snapshots_survive_kills_as_they_were() {
             for (name, then) in &known {
                 let at = mount_snapshot(&files, name);
                 assert!(files_in(&at) == *then, "{name} in round {round}");
-                files.bench.ok(&format!("fs unmount tank/home@{name}"));
+                files.bench.unmount(&format!("tank/home@{name}"));
             }
             files.check();
         }

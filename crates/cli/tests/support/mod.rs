@@ -79,16 +79,12 @@ impl Bench {
     /// Unmounts what no test uses. A process that a test beside this one starts has open files of this one
     /// until it runs its program, so the mount may be in use for a moment.
     pub fn unmount(&self, what: &str) {
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        loop {
-            let output = self.run(&format!("fs unmount {what}"));
-            if output.status.success() {
-                return;
-            }
-            let is_in_use = String::from_utf8_lossy(&output.stderr).contains("is in use");
-            assert!(is_in_use && std::time::Instant::now() < end, "{what}: {output:?}");
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        unmounted_by(what, "is in use", || self.run(&format!("fs unmount {what}")));
+    }
+
+    /// The same from outside, with the tool of the system.
+    pub fn unmount_by_tool(&self, name: &str) {
+        unmounted_by(name, "busy", || Command::new("umount").arg(self.path(name)).output().unwrap());
     }
 
     /// Runs a command that succeeds or finds something; what it printed.
@@ -157,6 +153,20 @@ impl Drop for Bench {
                 self.run(&format!("pool export {name} --force"));
             }
         }
+    }
+}
+
+/// Unmounts until it says no more that the mount is in use.
+fn unmounted_by(what: &str, in_use: &str, mut unmount: impl FnMut() -> Output) {
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        let output = unmount();
+        if output.status.success() {
+            return;
+        }
+        let is_in_use = String::from_utf8_lossy(&output.stderr).contains(in_use);
+        assert!(is_in_use && Instant::now() < end, "{what}: {output:?}");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

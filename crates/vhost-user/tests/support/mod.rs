@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -235,6 +235,9 @@ impl Driver {
     }
 
     pub(crate) fn kick(&mut self, queue: usize) {
+        // The crate has this for event indices alone; without it, it may read the server's flag of before its
+        // own entry was seen, and both sleep.
+        fence(Ordering::SeqCst);
         if self.queues[queue].avail_notif_needed() {
             self.transport.get_submission_notifier(queue).notify().unwrap();
         }
