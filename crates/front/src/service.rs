@@ -215,8 +215,8 @@ impl Service {
         }
     }
 
-    /// Unmounts it as soon as no file of it is in use, or as soon as `is_forced` says so; `tell` is called if
-    /// that is not at once.
+    /// Unmounts it as soon as no file of it is in use; `tell` is called if that is not at once. While it is
+    /// in use, `is_forced` detaches it.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -227,7 +227,10 @@ impl Service {
     ) -> Result<(), FrontError> {
         let begun = Instant::now();
         let mut tell = Some(tell);
-        while !self.unmount(is_forced())? {
+        while !self.unmount(false)? {
+            if is_forced() && self.unmount(true)? {
+                break;
+            }
             if begun.elapsed() > PATIENCE_WITH_USERS
                 && let Some(tell) = tell.take()
             {
