@@ -25,8 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long files may be in use before that is worth a word: what a program has left running may just be
 /// ending.
 const PATIENCE_WITH_USERS: Duration = Duration::from_secs(1);
-/// Between two looks whether they still are.
+/// Between the first two looks whether they still are, and at most: for an ordinary user each is a process.
 const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(320);
 
 /// Where and how a cache is mounted.
 #[derive(Debug, Clone)]
@@ -227,6 +228,7 @@ impl Service {
     ) -> Result<(), FrontError> {
         let begun = Instant::now();
         let mut tell = Some(tell);
+        let mut pause = PAUSE;
         while !self.unmount(false)? {
             if is_forced() && self.unmount(true)? {
                 break;
@@ -236,7 +238,8 @@ impl Service {
             {
                 tell();
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(pause);
+            pause = PAUSE_MAX.min(pause * 2);
         }
         Ok(())
     }
