@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use fastness_base::{ErrorKind, patiently};
 use fastness_daemon::{
     Control, Node, NodeOptions, PoolSetting, VdevRequest, check_layout, check_new_regions, check_pool_name,
     control_socket, open_vdevs, run_dir, split_regions,
@@ -138,10 +137,7 @@ fn make(args: &CreateArgs, requests: &[VdevRequest], regions: &[String]) -> Resu
         return Ok(());
     }
     // The kernel may release them a moment after the pool above has closed them.
-    let is_busy = |opened: &Result<Device, PoolError>| {
-        opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry)
-    };
-    let open = |path| patiently(args.bounds.patience(), || Device::open(path), is_busy);
+    let open = |path| Device::open_within(path, args.bounds.patience());
     let devices = requests.iter().flat_map(|request| &request.devices);
     let devices = devices.map(open).collect::<Result<Vec<_>, _>>()?;
     let options = NodeOptions { pool: args.bounds.options(), ..NodeOptions::default() };

@@ -14,7 +14,9 @@ mod write;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
 
+use fastness_base::{ErrorKind, patiently};
 use fastness_blkdev::{AlignedBuf, BlockDevice, BlockError};
 use fastness_remote::Access;
 
@@ -60,6 +62,16 @@ impl Device {
     /// [`PoolError::Open`]; in use by another process, or for an image another host, among others.
     pub fn open(path: impl AsRef<std::path::Path>) -> Result<Device> {
         Device::open_for(path.as_ref(), Access::Write)
+    }
+
+    /// As [`open`](Self::open); while another process has the device, tries again for at most `patience`.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_within(path: impl AsRef<std::path::Path>, patience: Duration) -> Result<Device> {
+        let is_busy =
+            |opened: &Result<Device>| opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry);
+        patiently(patience, || Device::open(path.as_ref()), is_busy)
     }
 
     /// Opens a device to see what is on it: as [`open`](Self::open), but an RBD image is only read, and its
