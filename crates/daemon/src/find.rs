@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fastness_base::PAUSE;
+use fastness_base::{ErrorKind, PAUSE};
 use fastness_store::{Device, PoolError};
 
 use crate::devices::{Found, Scan, Unreadable};
@@ -66,6 +66,20 @@ impl Wanted<'_> {
         scan.found().into_iter().filter(is_it).collect()
     }
 
+    /// What is in the places; waits for devices in use as long as it may.
+    fn scan(&self, may_wait: impl Fn() -> bool, tell: &mut dyn FnMut(Search<'_>)) -> Scan {
+        let mut scan = Scan::of(&self.places);
+        loop {
+            let busy = self.busy(&scan);
+            if busy.is_empty() || !may_wait() {
+                return scan;
+            }
+            tell(Search::Waiting(&busy));
+            std::thread::sleep(PAUSE);
+            scan.look_again();
+        }
+    }
+
     /// Devices that are in use and may belong to the pool.
     fn busy<'a>(&self, scan: &'a Scan) -> Vec<&'a str> {
         let is_named = |path: &str| self.places.iter().any(|place| place.as_os_str() == path);
@@ -100,22 +114,29 @@ pub fn find_devices(
     }
     let wanted = Wanted { name, among, places, is_somewhere };
     let begun = Instant::now();
-    let mut scan = Scan::of(&wanted.places);
     loop {
-        let busy = wanted.busy(&scan);
-        if busy.is_empty() || begun.elapsed() >= patience {
-            break;
+        let scan = wanted.scan(|| begun.elapsed() < patience, tell);
+        let pool = choose(&wanted, &scan, tell)?;
+        let devices = match open(&pool) {
+            // Another search looks at it, or another process has imported it since: what holds now decides.
+            Err((path, error)) if error.kind() == ErrorKind::Retry && begun.elapsed() < patience => {
+                tell(Search::Waiting(&[path]));
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            opened => opened.map_err(|(_, error)| error)?,
+        };
+        for path in &pool.missing {
+            tell(Search::Note(&format!("device {path} of pool {name} was not found")));
         }
-        tell(Search::Waiting(&busy));
-        std::thread::sleep(PAUSE);
-        scan.look_again();
+        return Ok(FoundDevices { name: pool.config.name, devices, regions: scan.regions });
     }
-    let pool = choose(&wanted, &scan, tell)?;
-    for path in &pool.missing {
-        tell(Search::Note(&format!("device {path} of pool {name} was not found")));
-    }
-    let devices = pool.devices.iter().map(|device| Device::open(&device.path)).collect::<Result<_, _>>()?;
-    Ok(FoundDevices { name: pool.config.name, devices, regions: scan.regions })
+}
+
+/// Opens the devices of a pool; an error comes with the path that it is about.
+fn open(pool: &Found) -> Result<Vec<Device>, (&str, PoolError)> {
+    let paths = pool.devices.iter().map(|device| device.path.as_str());
+    paths.map(|path| Device::open(path).map_err(|error| (path, error))).collect()
 }
 
 fn choose(wanted: &Wanted<'_>, scan: &Scan, tell: &mut dyn FnMut(Search<'_>)) -> Result<Found, StartError> {
