@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use fastness_base::ErrorKind;
-use fastness_daemon::{Among, StartError, find_devices, scan};
+use fastness_daemon::{Among, StartError, clear_labels, find_devices, scan};
 use fastness_store::{Device, Pool, PoolOptions, VdevSpec};
 use tempfile::TempDir;
 
@@ -50,4 +50,18 @@ fn a_device_that_stays_in_use_is_busy_in_the_end() {
     let _owners = paths.each_ref().map(|path| Device::open(path).unwrap());
     let error = find(&paths, Duration::from_millis(200)).map(|_| ()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+}
+
+#[test]
+fn labels_are_cleared_once_another_search_has_looked_at_the_device() {
+    let (_dir, [path, _]) = bench();
+    let other = Device::open_to_look(&path).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(100));
+            drop(other);
+        });
+        clear_labels(&path, true).unwrap();
+    });
+    assert!(Device::open(&path).unwrap().probe().is_err());
 }
