@@ -75,7 +75,7 @@ fn open_or_create(
 
 /// Opens a device that is to become part of a pool.
 pub(crate) fn open_new(path: &str, is_forced: bool) -> Result<Device, StartError> {
-    let device = Device::open_within(absolute(Path::new(path))?, LOOK)?;
+    let device = Device::open_within(absolute(Path::new(path))?, Device::LOOK)?;
     if !is_forced && let Some(what) = contents(&device) {
         return Err(StartError::InUse { path: path.to_owned(), what });
     }
@@ -110,7 +110,7 @@ fn contents(device: &Device) -> Option<String> {
 /// [`StartError::InUse`] for a device of a pool that could be imported, unless `is_forced`;
 /// [`PoolError::NoLabel`]; errors of opening, among them a pool that runs.
 pub fn clear_labels(path: &Path, is_forced: bool) -> Result<(), StartError> {
-    let device = Device::open_within(absolute(path)?, LOOK)?;
+    let device = Device::open_within(absolute(path)?, Device::LOOK)?;
     match device.probe() {
         Err(error @ PoolError::NoLabel { .. }) => return Err(error.into()),
         Err(error @ PoolError::Device(_)) => return Err(error.into()),
@@ -172,8 +172,6 @@ pub struct Unreadable {
 /// Default time to wait for a device that is in use: the kernel releases the devices of a process that just
 /// exited, or was killed, only after its requests have completed, which can take a while on a busy disk.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Time to wait for a device that another process only looks at: a scan has each of them for a moment.
-pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
 /// Looks for devices of pools: `places` are devices, folders of them, or pools of RBD images. Also returns
 /// those that could not be examined.

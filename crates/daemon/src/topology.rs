@@ -5,7 +5,7 @@ use std::path::Path;
 use fastness_base::ErrorKind;
 use fastness_store::{Device, DeviceStatus, PoolError, REGIONS_MAX, VdevClass};
 
-use crate::devices::{LOOK, open_new, open_vdevs};
+use crate::devices::{open_new, open_vdevs};
 use crate::jobs::{SCRUB, Tell, Work};
 use crate::layout::check_layout;
 use crate::log_device::is_persistent_memory;
@@ -227,7 +227,7 @@ impl Node {
         }
         if side.is_poisoned || !side.is_present {
             let path = path.unwrap_or(&side.path);
-            self.pool().online(side.guid, Device::open_within(path, LOOK)?)?;
+            self.pool().online(side.guid, Device::open_within(path, Device::LOOK)?)?;
         }
         let pool = self.pool();
         let work: Work = Box::new(move |progress| pool.resilver(side.guid, progress));

@@ -31,7 +31,8 @@ impl Opener {
 
 impl Default for Opener {
     fn default() -> Opener {
-        Opener::new(|path| Device::open(path))
+        // A side that another process looks at just now is not one that is missing.
+        Opener::new(|path| Device::open_within(path, Device::LOOK))
     }
 }
 
@@ -184,5 +185,27 @@ impl Source for Local<'_> {
 
     fn tell(&mut self, _pool: &Pool, step: LogImportStep<'_>) {
         (self.tell)(step);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_device_that_a_search_looks_at_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        drop(Device::create_sparse(&path, 64 << 20).unwrap());
+        let looked_at = Device::open_to_look(&path).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                drop(looked_at);
+            });
+            Opener::default().0(path.to_str().unwrap()).unwrap();
+        });
     }
 }
