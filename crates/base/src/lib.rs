@@ -31,5 +31,5 @@ pub use hash::NumberHasher;
 pub use ids::{DatasetId, LogGuid, ObjectId, Txg};
 pub use logged::{LogPlace, LostInLog, ReadLogged};
 pub use moment::Moment;
-pub use patience::{PAUSE, patiently};
+pub use patience::{PAUSE, is_busy, patiently};
 pub use room::Roomy;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use fastness_base::{AnyError, ErrorKind, HasKind, patiently};
+use fastness_base::{AnyError, ErrorKind, HasKind, is_busy, patiently};
 use fastness_daemon::run_dir;
 use fastness_front::{
     Answer, FrontError, Pair, Place, ProtocolKind, Recovery, RegionUse, Report, Request, Service,
@@ -171,9 +171,6 @@ pub(crate) fn ask_owner(region: &Path, request: Request) -> Result<Option<Answer
 
 /// Opens a region that another process may still have: one that was killed lets it go a moment after.
 pub(crate) fn once_free<T>(open: impl FnMut() -> std::result::Result<T, FrontError>) -> Result<T> {
-    let is_busy = |opened: &std::result::Result<T, FrontError>| {
-        opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry)
-    };
     Ok(patiently(DYING, open, is_busy)?)
 }
 

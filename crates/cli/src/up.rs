@@ -8,7 +8,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fastness_base::patiently;
+use fastness_base::{is_busy, patiently};
 use fastness_daemon::{
     AccessRequest, Address, ImportStep, ImportWatch, Node, NodeOptions, PmUse, PoolReport, RegionReport,
     check_address, check_pool_name,
@@ -243,14 +243,14 @@ fn add_log(args: &UpArgs, node: &Node, region: &Path) -> Result<()> {
 /// Opens the pool's file, or makes the pool; says which.
 fn open(args: &UpArgs, dir: &Path, name: &str, watch: &ImportWatch) -> Result<(Device, bool)> {
     let path = dir.join("pool.img");
-    let is_busy = |opened: &Result<Device, PoolError>| {
-        let is_busy = opened.as_ref().is_err_and(|error| error.kind() == fastness_base::ErrorKind::Retry);
-        if is_busy {
+    let is_in_use = |opened: &Result<Device, PoolError>| {
+        let is_in_use = is_busy(opened);
+        if is_in_use {
             watch.waits_for(&[&path.display().to_string()]);
         }
-        is_busy
+        is_in_use
     };
-    let reopen = || patiently(args.bounds.patience(), || Device::open(&path), is_busy);
+    let reopen = || patiently(args.bounds.patience(), || Device::open(&path), is_in_use);
     if path.exists() {
         return Ok((reopen()?, false));
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fastness_base::{ErrorKind, patiently};
+use fastness_base::{ErrorKind, is_busy, patiently};
 use fastness_store::{Consent, Local, Places, VdevSpec};
 
 use crate::devices::PATIENCE;
@@ -57,9 +57,7 @@ impl Node {
             }
             cleared
         };
-        let cleared = patiently(PATIENCE, &mut attempt, |cleared| {
-            cleared.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry)
-        })?;
+        let cleared = patiently(PATIENCE, &mut attempt, is_busy)?;
         imported::note(&self.store, &source, &cleared.replayed, &self.journal);
         if self.is_ending.load(Ordering::SeqCst) {
             return Err(Failure::refuse(ErrorKind::Closed, "the pool is being exported"));

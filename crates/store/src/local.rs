@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastness_base::{ErrorKind, chain, patiently};
+use fastness_base::{chain, is_busy, patiently};
 use fastness_pool::{Device, Pool, PoolError};
 
 use crate::config::LogConfig;
@@ -133,7 +133,6 @@ impl<'a> Local<'a> {
                 continue;
             }
             let open = || PoolLog::open_region(path, emulates);
-            let is_busy = |opened: &Result<_, StoreError>| matches!(opened, Err(error) if error.kind() == ErrorKind::Retry);
             match patiently(self.places.patience, open, is_busy) {
                 Ok(region) => regions.push(RegionParts::of(region)),
                 Err(error) => {

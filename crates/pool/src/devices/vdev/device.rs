@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastness_base::{ErrorKind, patiently};
+use fastness_base::{is_busy, patiently};
 use fastness_blkdev::BlockDevice;
 use fastness_remote::Access;
 
@@ -49,8 +49,6 @@ impl Device {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_within(path: impl AsRef<std::path::Path>, patience: Duration) -> Result<Device> {
-        let is_busy =
-            |opened: &Result<Device>| opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry);
         patiently(patience, || Device::open(path.as_ref()), is_busy)
     }
 
